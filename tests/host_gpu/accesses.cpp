@@ -8,11 +8,20 @@
 namespace host_gpu {
 namespace {
 
-struct Piece {  // of global memory
-  std::uintptr_t begin, end;
+// A piece of global memory between guards. What the host has filled with canaries (measure/testbed.cpp) is as
+// little a kernel's as guards are.
+struct Piece {
+  std::uintptr_t first, begin, end, last;  // of guards and canaries, too
 };
 std::vector<Piece> pieces;  // sorted
 std::size_t last_hit = 0;
+
+// The piece that an address lies in, or null.
+Piece* piece_of(std::uintptr_t at) {
+  const auto behind = std::upper_bound(pieces.begin(), pieces.end(), at,
+                                       [](std::uintptr_t a, const Piece& piece) { return a < piece.first; });
+  return behind == pieces.begin() || at >= behind[-1].last ? nullptr : &behind[-1];
+}
 
 bool in_shared_memory(std::uintptr_t address) {
   return address - reinterpret_cast<std::uintptr_t>(host_gpu_window) < std::uintptr_t{kMostBlocks} * kWindow;
@@ -21,13 +30,24 @@ bool in_shared_memory(std::uintptr_t address) {
 }  // namespace
 
 void remember_memory(std::uintptr_t begin, std::size_t bytes) {
-  const auto behind = std::upper_bound(pieces.begin(), pieces.end(), begin,
-                                       [](std::uintptr_t a, const Piece& piece) { return a < piece.begin; });
-  pieces.insert(behind, {begin, begin + bytes});
+  const Piece piece{begin - kGuard, begin, begin + bytes, begin + bytes + kGuard};
+  const auto behind = std::upper_bound(pieces.begin(), pieces.end(), piece.first,
+                                       [](std::uintptr_t a, const Piece& other) { return a < other.first; });
+  pieces.insert(behind, piece);
 }
 void forget_memory(std::uintptr_t begin) {
-  std::erase_if(pieces, [&](const Piece& piece) { return piece.begin == begin; });
+  std::erase_if(pieces, [&](const Piece& piece) { return piece.first == begin - kGuard; });
   last_hit = 0;
+}
+void see_canaries(std::uintptr_t begin, const void* from, std::size_t bytes) {
+  constexpr std::size_t kBytes = 4096;
+  constexpr unsigned char kCanary = 0xcb;
+  const auto* const values = static_cast<const unsigned char*>(from);
+  if (bytes != kBytes || !std::all_of(values, values + bytes, [](unsigned char c) { return c == kCanary; }))
+    return;
+  Piece* const piece = piece_of(begin);
+  if (piece && begin == piece->begin) piece->begin += bytes;
+  if (piece && begin + bytes == piece->end) piece->end = begin;
 }
 
 void check_global(const void* address, unsigned bytes, const char* does) {
@@ -35,21 +55,12 @@ void check_global(const void* address, unsigned bytes, const char* does) {
   const auto at = reinterpret_cast<std::uintptr_t>(address);
   const auto is_within = [&](const Piece& piece) { return at >= piece.begin && at + bytes <= piece.end; };
   if (last_hit < pieces.size() && is_within(pieces[last_hit])) return;
-  const auto behind = std::upper_bound(pieces.begin(), pieces.end(), at,
-                                       [](std::uintptr_t a, const Piece& piece) { return a < piece.begin; });
-  const auto fail_beside = [&](const Piece& piece) {
+  const Piece* const piece = piece_of(at);
+  if (!piece) return;  // a thread's own
+  if (!is_within(*piece))
     fail("%s %u bytes outside of memory of %zu bytes, %lld bytes from its beginning", does, bytes,
-         static_cast<std::size_t>(piece.end - piece.begin), static_cast<long long>(at - piece.begin));
-  };
-  if (behind != pieces.begin()) {
-    const Piece& piece = behind[-1];
-    if (is_within(piece)) {
-      last_hit = static_cast<std::size_t>(behind - pieces.begin() - 1);
-      return;
-    }
-    if (at < piece.end + kGuard) fail_beside(piece);
-  }
-  if (behind != pieces.end() && at + bytes + kGuard > behind->begin) fail_beside(*behind);
+         static_cast<std::size_t>(piece->end - piece->begin), static_cast<long long>(at - piece->begin));
+  last_hit = static_cast<std::size_t>(piece - pieces.data());
 }
 
 namespace {
@@ -93,10 +104,10 @@ HOST_GPU_ACCESS(2)
 HOST_GPU_ACCESS(4)
 HOST_GPU_ACCESS(8)
 HOST_GPU_ACCESS(16)
-void __tsan_read_range(void* address, unsigned long bytes) {
+void __tsan_read_range(void* address, long bytes) {
   host_gpu::reads(address, static_cast<unsigned>(bytes));
 }
-void __tsan_write_range(void* address, unsigned long bytes) {
+void __tsan_write_range(void* address, long bytes) {
   host_gpu::writes(address, static_cast<unsigned>(bytes));
 }
 void __tsan_init() {}

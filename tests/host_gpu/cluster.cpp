@@ -216,7 +216,7 @@ void meet(Meeting what, void* brought, void (*together)(void* const*)) {
   if (warp.arrived != warp.live) return wait_for("the rest of the warp", static_cast<unsigned>(what));
   warp.arrived = 0;
   together(warp.brought);
-  warp_met(warp);
+  if (what == Meeting::syncwarp) warp_met(warp);  // others order no memory
   for (unsigned left = warp.live; left; left &= left - 1) set_ready(thread_of(warp, std::countr_zero(left)));
   may_switch();
 }

@@ -157,7 +157,8 @@ constexpr std::size_t kGuard = 256;
 #endif
 void remember_memory(std::uintptr_t begin, std::size_t bytes);
 void forget_memory(std::uintptr_t begin);
-// Fails where some of it lies outside of a piece, in its guards.
+void see_canaries(std::uintptr_t begin, const void* from, std::size_t bytes);  // if they are
+// Fails where some of it lies in the guards or canaries of a piece.
 void check_global(const void* address, unsigned bytes, const char* does);
 
 // ---- What is watched (watch.cpp) ----

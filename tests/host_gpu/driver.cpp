@@ -208,6 +208,7 @@ int cuMemGetInfo(std::size_t* free, std::size_t* total) {
   return *free = *total = 8ull << 30, kOk;
 }
 int cuMemcpyHtoD(u64 to, const void* from, std::size_t bytes) {
+  host_gpu::see_canaries(to, from, bytes);
   return std::memcpy(reinterpret_cast<void*>(to), from, bytes), kOk;
 }
 int cuMemcpyDtoH(void* to, u64 from, std::size_t bytes) {

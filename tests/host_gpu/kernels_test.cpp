@@ -18,6 +18,12 @@
 namespace convtune::kernels_test {
 namespace {
 
+#if defined(__SANITIZE_ADDRESS__)
+constexpr std::size_t kQuick = 2;  // compiling and running take several times as long
+#else
+constexpr std::size_t kQuick = 6;
+#endif
+
 bool all() {
   const char* const value = std::getenv("CONVTUNE_HOST_GPU_ALL");
   return value && std::string(value) == "1";
@@ -50,7 +56,7 @@ class HostKernel : public testing::TestWithParam<const cuda::KernelAlgorithm*> {
   std::vector<ConvProblem> problems() {
     constexpr double kMostFlops = 100e6;
     std::vector<ConvProblem> small = supported(algorithm(), gpu().info(), small_problems());
-    if (!all()) return spread(small, 6);
+    if (!all()) return spread(small, kQuick);
     std::vector<ConvProblem> random = supported(algorithm(), gpu().info(), random_layers(4000));
     std::erase_if(random, [](const ConvProblem& a) { return a.flops() > kMostFlops; });
     random = spread(random, 200);

@@ -104,6 +104,7 @@ namespace host_gpu {
 
 // Before an access where it watches (watch.cpp). will_use(): and what nobody has written is a fault.
 void will_read(unsigned address, unsigned bytes);
+bool will_load_row(unsigned address);  // of 16 bytes; false: its values are anything
 void will_use(unsigned address, unsigned bytes);
 void will_write(unsigned address, unsigned bytes, bool is_atomic);
 void load_words(void* to, unsigned address, unsigned bytes);

@@ -27,6 +27,13 @@ struct Program {
   std::vector<std::string> kernels, symbols;
 };
 
+// Device code is looked at as this library is.
+#if defined(__SANITIZE_ADDRESS__)
+constexpr const char* kSanitizers = " -fsanitize=address,undefined -fno-sanitize-recover=all";
+#else
+constexpr const char* kSanitizers = "";
+#endif
+
 std::string setting(const char* name) {
   const char* const value = std::getenv(name);
   return value ? value : "";
@@ -121,7 +128,7 @@ int compile(Program& program, const std::vector<std::string>& options) {
   std::string command = CONVTUNE_HOST_GPU_CXX
       " -std=c++20 -O1 -g1 -march=x86-64-v3 -ffp-contract=off -fno-strict-aliasing"
       " -fno-omit-frame-pointer -w -fPIC -D__CUDACC_RTC__ -I" CONVTUNE_HOST_GPU_DIR;
-  const std::string more = setting("CONVTUNE_HOST_GPU_FLAGS"),
+  const std::string more = setting("CONVTUNE_HOST_GPU_FLAGS") + kSanitizers,
                     driver = library().parent_path() / "libcuda.so.1";
   // Two steps, or ThreadSanitizer's library would be linked (accesses.cpp).
   const bool watches = more.find("-fsanitize=") == more.npos;

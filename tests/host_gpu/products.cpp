@@ -24,6 +24,7 @@ struct Matrices {
   unsigned row;
   int count;
   bool transposed;
+  bool is_known = true;  // the row that this lane names
 };
 template <bool kStores>
 void move_matrices(void* const* lanes) {
@@ -32,7 +33,10 @@ void move_matrices(void* const* lanes) {
     unsigned short tile[8][8];
     const auto row = [&](int i) { return at(lane(8 * m + i).row, 16, 16); };
     if (!kStores)
-      for (int i = 0; i < 8; ++i) std::memcpy(tile[i], row(i), 16);
+      for (int i = 0; i < 8; ++i) {
+        std::memcpy(tile[i], row(i), 16);
+        if (!lane(8 * m + i).is_known) std::memset(tile[i], kSpoilt, 16);
+      }
     for (int i = 0; i < 32; ++i)
       for (int half = 0; half < 2; ++half) {
         const int group = i / 4, place = 2 * (i % 4) + half;
@@ -202,7 +206,7 @@ unsigned short to_bfloat(float value) {
 
 void ldmatrix(unsigned* to, int matrices, unsigned row, bool transposed) {
   Matrices mine{to, nullptr, row, matrices, transposed};
-  if (host_gpu_watches && current->lane < 8 * matrices) will_read(row, 16);
+  if (host_gpu_watches && current->lane < 8 * matrices) mine.is_known = will_load_row(row);
   meet(Meeting::ldmatrix, &mine, move_matrices<false>);
 }
 void stmatrix(unsigned row, const unsigned* from, bool transposed) {

@@ -1,7 +1,9 @@
-// The stand-ins for the driver and NVRTC in a process of ours, and one kernel checked on them. The driver is
-// found by the executable's own path to libraries (tests/CMakeLists.txt), the rest by the environment.
+// The stand-ins for the driver and NVRTC in a process of ours, and one kernel checked on them.
 #pragma once
 
+#include <dlfcn.h>
+
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -42,6 +44,11 @@ inline void use_stand_ins() {
     all.append(std::istreambuf_iterator<char>(in), {});
   }
   all += setting("CONVTUNE_HOST_GPU_FLAGS") + setting("CONVTUNE_HOST_GPU_KEEP");
+  // Loaded first, it is what the soname libcuda.so.1 means, whatever else the path of libraries has.
+  if (!::dlopen(CONVTUNE_HOST_GPU_DRIVER, RTLD_NOW)) {
+    std::fprintf(stderr, "host_gpu: the driver's stand-in cannot be loaded: %s\n", ::dlerror());
+    std::exit(2);
+  }
   ::setenv("CONVTUNE_NVRTC", CONVTUNE_HOST_GPU_NVRTC, 1);
   ::setenv("CONVTUNE_CACHE_DIR",
            (std::string(CONVTUNE_HOST_GPU_CACHE "/") + sha256(all).substr(0, 16)).c_str(), 1);

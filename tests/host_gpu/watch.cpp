@@ -12,6 +12,7 @@
 namespace host_gpu {
 namespace {
 
+constexpr unsigned short kAllLanes = 32;  // they came together
 struct Access {
   unsigned epoch = 0;  // of its warp; 0: by a copy, or never
   unsigned short warp = 0, lane = 0;
@@ -56,12 +57,14 @@ Access by_current() {
 bool is_ordered(const Access& access) {
   const Warp& mine = *current->warp;
   if (access.epoch == 0) return true;
-  if (access.warp == mine.index) return access.lane == current->lane || mine.seen[access.warp] > access.epoch;
+  if (access.warp == mine.index)
+    return access.lane == current->lane || access.lane == kAllLanes || mine.seen[access.warp] > access.epoch;
   return mine.seen[access.warp] >= access.epoch;
 }
 [[noreturn]] void fail_at(unsigned address, const char* does, const char* did, const Access& access) {
   const Warp& warp = cluster->warps[access.warp];
-  const Thread& thread = cluster->threads[static_cast<std::size_t>(warp.first_thread + access.lane)];
+  const Thread& thread =
+      cluster->threads[static_cast<std::size_t>(warp.first_thread + access.lane % kAllLanes)];
   fail("%s shared address %u, which thread %u of block %u %s, and no barrier stands between", does, address,
        thread.thread.x, warp.of->rank, did);
 }
@@ -115,6 +118,23 @@ void will_read(unsigned address, unsigned bytes) {
     check_order(place, there, "it reads");
     note_read(place);
   });
+}
+// A matrix load reads rows that are dropped, which other lanes of its warp may be writing: if they are, they
+// are anything.
+bool will_load_row(unsigned address) {
+  may_switch();
+  bool is_known = true;
+  for_each_place(address, 16, [&](Place& place, unsigned there) {
+    const Access& other = place.is_disputed ? place.other_write : place.write;
+    if (other.warp == current->warp->index && (place.is_disputed || !is_ordered(other)))
+      is_known = false;
+    else
+      check_order(place, there, "it reads");
+    if (!is_ordered(place.read)) return;
+    place.read = by_current();
+    place.read.lane = kAllLanes;
+  });
+  return is_known;
 }
 void will_use(unsigned address, unsigned bytes) {
   will_read(address, bytes);
