@@ -235,13 +235,19 @@ class Documents(CliTest):
                 file.write_text(document(code, {"f": FIVE}))
                 self.refused(["refine", "--document", str(file)], 2, says)
 
-    def test_gluon_keeps_its_warps(self):
-        code = CASES["layer norm, one config"][0].replace("@triton.jit", "@gluon.jit")
-        file = self.folder / "document.txt"
-        file.write_text(document(code, {"layer_norm": FIVE}))
-        result = self.ok("refine", "--document", str(file), "--no-compile", "--no-import")
-        self.assertIn("it is a Gluon kernel", result.stderr)
-        self.assertEqual(self.lists(result.stdout), self.lists(code))
+    def test_gluon_and_tlx_keep_their_warps(self):
+        code = CASES["layer norm, one config"][0]
+        helper = "@triton.jit\ndef copied(x):\n    return tlx.local_alloc(x)\n\n\n@triton.autotune"
+        for says, other in (("it is a Gluon kernel", code.replace("@triton.jit", "@gluon.jit")),
+                            ("it is written in TLX", code.replace("    total = 0.0\n", "    tlx.thread_id(0)\n    total = 0.0\n")),
+                            ("it is written in TLX", code.replace("@triton.autotune", helper).replace(
+                                "    total = 0.0\n", "    total = copied(0.0)\n"))):
+            with self.subTest(says):
+                file = self.folder / "document.txt"
+                file.write_text(document(other, {"layer_norm": FIVE}))
+                result = self.ok("refine", "--document", str(file), "--no-compile", "--no-import")
+                self.assertIn(says, result.stderr)
+                self.assertEqual(self.lists(result.stdout), self.lists(other))
 
     def lists(self, text):
         found = []

@@ -145,16 +145,22 @@ class KernelUse:
                     return "any"  # a function of another file
         return found
 
-    def fixed(self):
+    def fixed(self, seen=None):
         """Why neither its warps nor its stages are the autotuner's to choose; empty where they are."""
+        seen = seen if seen is not None else set()
+        seen.add(self.node.name)
         if any(ast.unparse(one).split(".")[0] == "gluon" for one in self.node.decorator_list):
             return "it is a Gluon kernel, whose layouts name its warps and whose code is its pipeline"
         for node in ast.walk(self.node):
-            words = {word.arg for word in node.keywords} if isinstance(node, ast.Call) else ()
-            if "warps_per_cta" in words:
+            if isinstance(node, ast.Call) and any(word.arg == "warps_per_cta" for word in node.keywords):
                 return f"its layout of line {node.lineno} names its warps"
-            if words and "num_warps" in words and ast.unparse(node.func).split(".")[0] in ("tlx", "gl", "ttgl"):
-                return f"its task of line {node.lineno} names its warps"
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "tlx":
+                return f"it is written in TLX (line {node.lineno}), whose code names its warps and is its pipeline"
+            callee = self.functions.get(last_name(node)) if isinstance(node, ast.Call) else None
+            if callee is not None and callee.name not in seen and any(is_jit(one) for one in callee.decorator_list):
+                found = KernelUse(callee, self.functions).fixed(seen)
+                if found:
+                    return found
         return ""
 
     def sizes(self):
