@@ -122,7 +122,9 @@ Markup section(const Refined& refined, const ReportEnvironment&, const Place& pl
     const Place of_kernel{fmt::format("{}-{}", place.id, i + 1), place.level + 1};
     html += heading(place.level, fmt::format("{} (line {})", kernel.kernel, kernel.line), of_kernel.id);
     html += markup("<p class=\"verdict\">{}</p>\n",
-                   kernel.configs.empty() ? "The original is kept: " + kernel.original
+                   !kernel.unknown.empty()                             ? kernel.unknown
+                   : kernel.configs.empty() && kernel.original.empty() ? std::string("Nothing is changed.")
+                   : kernel.configs.empty() ? "The original is kept: " + kernel.original
                    : kernel.measured.empty()
                        ? fmt::format("A new list of {} configs, the original first.", kernel.configs.size())
                    : kernel.changed ? std::string("The new list is written: a neighbour is proven faster.")

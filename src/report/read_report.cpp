@@ -253,7 +253,7 @@ Analyzed::Kernel analyzed_kernel_of(const Node& node) {
 RefinedKernel kernel_of(const Node& node) {
   RefinedKernel kernel;
   kernel.kernel = node.at("kernel").text(), kernel.line = node.at("line").whole<int>();
-  kernel.original = node.at("original").text();
+  kernel.original = node.at("original").text(), kernel.unknown = node.at("unknown").text();
   kernel.findings = findings_of(node.at("findings"));
   kernel.notes = node.at("notes").texts(), kernel.verdicts = node.at("verdicts").texts();
   kernel.configs = node.at("configs").texts();

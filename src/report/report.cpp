@@ -219,17 +219,19 @@ Json kernel_json(const RefinedKernel& kernel) {
                         {"output", one.output}});
     if (!one.failure.empty()) measured.back()["failure"] = one.failure;
   }
-  return {{"kernel", kernel.kernel},
-          {"line", kernel.line},
-          {"original", kernel.original},
-          {"findings", findings},
-          {"notes", kernel.notes},
-          {"verdicts", kernel.verdicts},
-          {"configs", kernel.configs},
-          {"measured", measured},
-          {"place", kernel.place},
-          {"changed", kernel.changed},
-          {"contests", contests_json(kernel.contests)}};
+  Json json = {{"kernel", kernel.kernel},
+               {"line", kernel.line},
+               {"original", kernel.original},
+               {"findings", findings},
+               {"notes", kernel.notes},
+               {"verdicts", kernel.verdicts},
+               {"configs", kernel.configs},
+               {"measured", measured},
+               {"place", kernel.place},
+               {"changed", kernel.changed},
+               {"contests", contests_json(kernel.contests)}};
+  if (!kernel.unknown.empty()) json["unknown"] = kernel.unknown;
+  return json;
 }
 
 void add_content(Json& json, const Refined& refined) {

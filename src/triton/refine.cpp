@@ -49,7 +49,12 @@ class Refining {
 
   // `measuring`: null where nothing is measured.
   Refined run(const RefineMeasureOptions* measuring) {
-    for (const auto& [name, value] : options_.let) check_let(name, value);
+    for (const auto& [name, value] : options_.let) {
+      check_let(name, value);
+      if (file_.source().find(name) == std::string::npos)
+        result_.notes.push_back(
+            fmt::format("--let {}: the file has no such name, and nothing follows from it", name));
+    }
     for (const TritonKernel* kernel : chosen_kernels(file_, metrics_, options_))
       works_.push_back(begun(*kernel));
     for (Work& work : works_) {

@@ -142,7 +142,7 @@ TEST(Page, KeepsForeignTextOutOfItsMarkup) {
   row.tuning->warnings = row.tuning->last_stage->verdicts = {bad};
   row.tuning->steps[1].algorithm = row.tuning->last_stage->tried[1].reason = bad;
   RefinedKernel kernel;
-  kernel.kernel = kernel.original = kernel.place = bad;
+  kernel.kernel = kernel.original = kernel.unknown = kernel.place = bad;
   kernel.findings = {{bad, bad}}, kernel.notes = kernel.verdicts = kernel.configs = {bad};
   kernel.measured = {{bad, bad, 5, 1, 3, bad, ""}, {bad, bad, 0, 0, 0, bad, bad}};
   ModelReport model;

@@ -228,6 +228,8 @@ std::vector<Report> reports() {
   kernel.measured = {{"num_warps=4", "the original", 100, 1, 20, "the original's", ""},
                      {"num_warps=8", "twice the warps", 0, 0, 0, "", "crashed"}};
   kernel.place = "a GPU", kernel.changed = true, kernel.contests = {held()};
+  RefinedKernel open;
+  open.kernel = "other_kernel", open.unknown = "keep: which config was profiled is not known";
   ModelReport model;
   model.mode = "default", model.before_us = 1000, model.after_us = 900, model.gain = 0.1, model.low = 0.05;
   model.high = 0.12, model.kept = true, model.notes = {"a note"};
@@ -248,7 +250,7 @@ std::vector<Report> reports() {
   from.device.name = "Test CPU", from.device.fingerprint = "cpu-test", from.command = "convtune tune 'a b'";
   return {{from, std::vector<ReportRow>{row, failed}, true},
           {from, verified},
-          {from, Refined{"", {"about the file"}, {kernel}, false}},
+          {from, Refined{"", {"about the file"}, {kernel, open}, false}},
           {from, model}};
 }
 

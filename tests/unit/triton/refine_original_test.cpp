@@ -180,6 +180,9 @@ TEST(RefineOriginal, WhatIsSaidOfANameIsChecked) {
       {"x", "(3)"}, {"x", "nan"}};
   for (const auto& [name, value] : wrong)
     expect_in(refusal([&] { kernel_of(source, 320, {{name, value}}); }), {"--let", "NAME=VALUE"});
+  RefineOptions options = plain();
+  options.original = "M=64", options.kernel = "k", options.let = {{"no_such_name", "3"}};
+  expect_in(refine(source, {}, kAda, options).notes.at(0), {"--let no_such_name", "no such name"});
   for (const char* value : {"-3", "2.5", "True", "None", "'mean'", "[1, 2]", "(3, 5)", "(3,)"})
     EXPECT_EQ(kernel_of(source, 320, {{"other", value}}).original, "");
 }
