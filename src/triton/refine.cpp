@@ -186,7 +186,7 @@ class Refining {
           fmt::format("{}: {}", to_string(with_stage(work, entry.config)), entry.reason));
   }
 
-  // Of every config, where they agree.
+  // The warps of every config, where they agree.
   static std::optional<std::int64_t> warps_of(const TritonKernel& kernel) {
     std::optional<std::int64_t> warps;
     for (const TritonConfig& config : kernel.configs) {

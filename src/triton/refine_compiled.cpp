@@ -16,7 +16,7 @@ bool is_smem(const KnownMetrics& known, const CompiledConfig& made) {
   return profiled == made.smem_bytes || profiled == made.smem_bytes + kDriversOwn;
 }
 
-// Whether a profile can be of this config; of one that does not compile nothing is known.
+// True where a profile can be of this config, or where it does not compile and nothing is known.
 bool can_be(const TritonConfig& config, const KnownMetrics& known, const CompiledConfig& made,
             const Target& target) {
   return !made.failure.empty() || (known.registers.value_or(made.registers) == made.registers &&
@@ -33,7 +33,7 @@ CompiledConfig larger(const CompiledConfig& a, const CompiledConfig& b) {
           {}};
 }
 
-// All ways at once: a config needs the larger of what it needs.
+// Facts for all ways at once: a config needs the larger of its needs.
 std::vector<CompiledConfig> both_ways(const std::vector<CompiledVariant>& variants,
                                       std::vector<std::string>& notes) {
   std::vector<CompiledConfig> facts = variants[0].configs;

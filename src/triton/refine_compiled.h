@@ -28,12 +28,12 @@ class RefineCompiler {
 
   using Stages =
       std::map<std::pair<std::int64_t, std::int64_t>, CompiledConfig>;  // by num_warps and num_stages
-  // Of the original with each of the stages; empty where the compiler cannot be asked, with a note that says
-  // why.
+  // Facts of the original with each of the stages; empty where the compiler cannot be asked, with a note that
+  // says why.
   Stages stages(const TritonKernel& kernel, const KnownMetrics& known, const Original& original,
                 const std::vector<StageConfig>& stages, std::vector<std::string>& notes);
 
-  // Of tiles as they stand; empty where the compiler cannot be asked, with a note that says why.
+  // Facts of tiles as they stand; empty where the compiler cannot be asked, with a note that says why.
   std::vector<CompiledConfig> tiles(const TritonKernel& kernel, const std::vector<TritonConfig>& tiles,
                                     std::vector<std::string>& notes);
 

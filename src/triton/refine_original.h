@@ -37,7 +37,7 @@ Original find_original(const OriginalQuestion& question);
 // For several that fit: the sentence that says so, lists them, and says how to name one.
 std::string unknown_original(const TritonKernel& kernel, const Original& original);
 
-// Whether so many warps as were profiled can be active with blocks of this config: by what was profiled of
+// True where so many warps as were profiled can be active with blocks of this config: by what was profiled of
 // them, and by what the compiler made of it.
 bool can_be_active(const TritonConfig& config, const KnownMetrics& profiled, const CompiledConfig& made,
                    const Target& target);

@@ -44,7 +44,7 @@ std::string percent(double share) {
   return fmt::format("{:.3g} %", 100 * share);
 }
 
-// What a tile's facts come to.
+// A tile as it is ranked.
 struct Judged {
   const TileFacts* tile = nullptr;
   bool fails = false, spills = false;

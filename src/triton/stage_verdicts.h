@@ -11,8 +11,8 @@
 
 namespace convtune {
 
-// Whether the grid leaves multiprocessors idle, by the blocks that run at once. `warps` of a block, where
-// they are known.
+// A sentence that says if the grid leaves multiprocessors idle, by the blocks that run at once. `warps` of a
+// block, where they are known.
 std::string grid_verdict(const KnownMetrics& known, std::optional<std::int64_t> warps, const Target& target);
 
 // Tiles to rank: those of the list, or round its only one those with one side doubled or halved.

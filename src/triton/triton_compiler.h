@@ -11,7 +11,7 @@
 
 namespace convtune {
 
-// What configs come to with truth values that the source does not tell.
+// Facts of configs with truth values that the source does not tell.
 struct CompiledVariant {
   std::string given;  // "HAS_BIAS=True"; empty: all are known
   std::vector<CompiledConfig> configs;

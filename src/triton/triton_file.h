@@ -77,20 +77,20 @@ class TritonFile {
   const std::string& source() const { return source_; }
   const std::string& path() const { return path_; }
   const std::vector<TritonKernel>& kernels() const { return kernels_; }
-  // What other kernels it has are written in, "TileLang, ... (line 3)"; empty: none is found.
+  // The language of its other kernels, "TileLang, ... (line 3)"; empty: none is found.
   const std::string& other() const { return other_; }
   bool has_triton() const { return has_triton_; }  // whether that Python could import it
 
   // The built-in cases whose convolution is a literal nn.Conv2d of the file.
   const std::vector<ConvProblem>& cases() const { return cases_; }
 
-  // Of every launch of the kernel each config's grid; empty, with `why`, where nothing of them can be worked
+  // Each config's grid of every launch of the kernel; empty, with `why`, where nothing of them can be worked
   // out.
   std::vector<std::vector<TritonGrid>> grids(const TritonKernel& kernel, const TritonGiven& given,
                                              std::string& why) {
     return grids(kernel, given, kernel.configs, why);
   }
-  // The same of other configs of the kernel.
+  // Grids of other configs of the kernel.
   std::vector<std::vector<TritonGrid>> grids(const TritonKernel& kernel, const TritonGiven& given,
                                              const std::vector<TritonConfig>& configs, std::string& why);
 

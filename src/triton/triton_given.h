@@ -1,4 +1,4 @@
-// What is known of a Triton file's launches beside the file: the problem that a wrapper is called for, and
+// Knowledge of a Triton file's launches from beside the file: the problem that a wrapper is called for, and
 // values of its names.
 #pragma once
 

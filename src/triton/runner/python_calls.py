@@ -250,7 +250,7 @@ class Calls:
             self.depth -= 1
 
     def returned(self, scope, value):
-        """What a function returns; not known where a branch that may have been taken returned another value."""
+        """The value that a function returns; not known where a branch that may have been taken returned another value."""
         if all(self.equal(value, other) for other in scope.returned):
             return value
         return Named("returned", None, frozenset(), "what a function returns depends on what is not known")

@@ -21,7 +21,7 @@ DTYPES = {f"torch.{name}" for name in ("float32", "float16", "bfloat16", "float6
 
 
 def is_extent(value):
-    """Whether a product with it is a multiple of what it is."""
+    """True where a product with it is a multiple of it."""
     return isinstance(value, Named) or isinstance(value, int) and value > 0
 
 
@@ -92,7 +92,7 @@ class Expressions:
         raise NotKnown(f"'.{name}' is not followed", node.lineno)
 
     def attribute_of(self, instance, name):
-        """Of an object: what it holds, a method of its class, or what its class names."""
+        """An object's attribute: its own, a method of its class, or a name of its class."""
         if name in instance.names:
             value = instance.names[name]
             return self.given[name] if isinstance(value, Named) and name in self.given else value
@@ -202,7 +202,7 @@ class Expressions:
 
     @staticmethod
     def compared_types(sign, left, right):
-        """Of two of torch's types, or of one among several, the answer; None of anything else."""
+        """The answer for two of torch's types, or for one among several; None for anything else."""
         others = right if isinstance(right, (tuple, list)) else (right,)
         if not all(isinstance(one, Named) and one.path in DTYPES for one in (left, *others)):
             return None

@@ -88,7 +88,7 @@ class Tensor:
 
 
 class Pair(tuple):
-    """Of a layer, a number for each axis: equal ones count as one where a number is wanted."""
+    """A layer's number for each axis: equal ones count as one where a number is wanted."""
 
 
 class Bound:

@@ -129,7 +129,7 @@ class Statements:
 
     @staticmethod
     def forget_attributes(body, scope, why):
-        """What statements may have given the attributes of an object."""
+        """Forgets the attributes of objects that statements may have set."""
         for node in itertools.chain.from_iterable(ast.walk(statement) for statement in body):
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and isinstance(node.value, ast.Name):
                 holder = scope.holder(node.value.id)
@@ -254,7 +254,7 @@ class Statements:
             return False
 
     def leaves(self, body):
-        """Whether nothing but a refusal stands there, or a call that does not count."""
+        """True where nothing but a refusal stands there, or a call that does not count."""
         refuses = any(isinstance(item, ast.Raise) for item in body) or not self.launched
         return all(isinstance(item, (ast.Raise, ast.Pass, ast.Assert)) or refuses and isinstance(item, ast.Expr) for item in body)
 

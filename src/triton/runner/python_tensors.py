@@ -22,7 +22,7 @@ TRANSPOSED_NAMES = ("in_channels", "out_channels", "kernel_size", "stride", "pad
 
 
 def worked_out(formula, *values):
-    """Of whole numbers, else an extent that is not known."""
+    """A formula of whole numbers, else an extent that is not known."""
     if all(isinstance(value, int) for value in values):
         found = formula(*values)
         if found >= 0:
@@ -66,7 +66,7 @@ class Tensors:
 
     @staticmethod
     def one(value):
-        """Of a layer: equal numbers count as one where a number is wanted."""
+        """A layer's numbers as one, where they are equal."""
         return value[0] if isinstance(value, Pair) and len(set(value)) == 1 else value
 
     def tensor_method(self, tensor, name, args, node):
@@ -123,13 +123,13 @@ class Tensors:
 
     @staticmethod
     def product(a, b):
-        """Of two tensors, as torch.matmul has it."""
+        """The product of two tensors, as torch.matmul has it."""
         if not isinstance(a, Tensor) or not isinstance(b, Tensor) or len(a.shape) < 2 or len(b.shape) < 2:
             return Named("product")
         return Tensor([*broadcast(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1]])
 
     def combined(self, left, right, is_product):
-        """What an operator makes of a tensor and another value."""
+        """The tensor that an operator makes of a tensor and another value."""
         if is_product:
             return self.product(left, right)
         if isinstance(left, Tensor) and isinstance(right, Tensor):
@@ -223,7 +223,7 @@ class Tensors:
         return Tensor([extent]) if wanted else None
 
     def run_layer(self, layer, args, node):
-        """What a layer makes of a tensor."""
+        """The tensor that a layer makes of another."""
         x, names = args[0] if args else None, layer.names
         if not isinstance(x, Tensor):
             return Named("layer")

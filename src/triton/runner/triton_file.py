@@ -34,7 +34,7 @@ OTHERS = {"tilelang": "TileLang, whose tiles and threads its own autotuner choos
 
 
 def other_of(tree):
-    """What a file's kernels are written in where that is not Triton, and the line that says so."""
+    """The language of a file's kernels where that is not Triton, and the line that says so."""
     for node in ast.walk(tree):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else (
             [f"{node.module}.{alias.name}" for alias in node.names] if isinstance(node, ast.ImportFrom) and node.module else [])
@@ -115,7 +115,7 @@ class File(Launches):
         self.kernels.append(kernel)
 
     def is_of_another(self, decorator):
-        """Whether a decorator is of another language of kernels: @tilelang.jit."""
+        """True where a decorator is of another language of kernels: @tilelang.jit."""
         root = decorator.func if isinstance(decorator, ast.Call) else decorator
         while isinstance(root, ast.Attribute):
             root = root.value

@@ -26,7 +26,7 @@ class Model:
         return [arg.arg for arg in [*a.posonlyargs, *a.args, *a.kwonlyargs]][1:] if a else []
 
     def beside(self, given):
-        """What holds in every function: not what the command line says of the model's own parameters."""
+        """Values that hold in every function: not what the command line says of the model's own parameters."""
         return Given({name: value for name, value in given.items() if name not in given.own & self.parameters()})
 
     def follow(self, values, given):
@@ -153,7 +153,7 @@ class Launches:
         return found
 
     def launched(self, kernel, given, ask, dtype):
-        """What `ask` answers at the first launch where it can, of tensors of the type."""
+        """The answer of `ask` at the first launch where it has one, for tensors of the type."""
         answers, _ = self.all_launched(kernel, given, ask, dtype)
         for answer in answers:
             if not isinstance(answer, NotKnown):
@@ -161,7 +161,7 @@ class Launches:
         raise answers[0]
 
     def all_launched(self, kernel, given, ask, dtype=None):
-        """What `ask` answers, or why it does not, at every launch of the kernel, each followed from the file's model, where
+        """The answer of `ask`, or why there is none, at every launch of the kernel, each followed from the file's model, where
         it has one, else from the function round it; and whether these are all. Never none."""
         calls = self.launches(kernel)
         if not calls:

@@ -16,7 +16,7 @@ MOST_TRUTHS = 2  # truth values that are not known, and are compiled both ways
 
 
 def launch_values(file, kernel, given, dtype):
-    """What each parameter is at the launch, as far as it is known there, of tensors of the type."""
+    """Each parameter's value at the launch, as far as it is known there, for tensors of the type."""
     def ask(values, node, scope):
         found = {}
         for name, value in file.arguments(kernel, node).items():
@@ -51,7 +51,7 @@ def truths(kernel, constants, defaults):
 
 
 def is_truth(kernel, name):
-    """Whether a body asks for a name as a truth value, and hands it over at most."""
+    """True where a body asks for a name as a truth value, and hands it over at most."""
     asked, handed, used = set(), set(), set()
     for node in ast.walk(kernel):
         if isinstance(node, ast.Name) and node.id == name:
