@@ -144,8 +144,9 @@ int cuDeviceGetName(char* name, int bytes, int) {
 }
 int cuDeviceGetAttribute(int* value, int which, int) {
   const host_gpu::Settings settings = current_settings();
-  // Attributes of cuda.h, as an H100 has them: threads of a block, a warp, clocks, memory, a multiprocessor's
-  // room.
+  // Attributes of cuda.h, as an H100 or an A100 has them: threads of a block, a warp, clocks, memory, a
+  // multiprocessor's room.
+  const bool is_90 = settings.capability == 90;
   const std::map<int, int> values = {{1, 1024},
                                      {10, 32},
                                      {13, 1980000},
@@ -156,9 +157,9 @@ int cuDeviceGetAttribute(int* value, int which, int) {
                                      {39, 2048},
                                      {75, settings.capability / 10},
                                      {76, settings.capability % 10},
-                                     {81, 228 << 10},
+                                     {81, (is_90 ? 228 : 164) << 10},
                                      {82, 65536},
-                                     {97, 227 << 10},
+                                     {97, (is_90 ? 227 : 163) << 10},
                                      {106, 32},
                                      {111, 1024}};
   const auto found = values.find(which);
@@ -308,7 +309,9 @@ int cuFuncGetAttribute(int* value, int which, Function*) {
 }
 int cuFuncSetAttribute(Function*, int which, int value) {
   constexpr int kSharedBytes = 8;
-  return which == kSharedBytes && value > 227 << 10 ? refuse("more shared memory than a block has") : kOk;
+  return which == kSharedBytes && value > (current_settings().capability == 90 ? 227 : 163) << 10
+             ? refuse("more shared memory than a block has")
+             : kOk;
 }
 int cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, Function*, int, std::size_t) {
   return *blocks = 1, kOk;

@@ -12,7 +12,9 @@
 
 #include "cuda/compile/compile_all.h"
 #include "kernel_problems.h"
+#include "measure/test_data.h"
 #include "problem/config.h"
+#include "problem/element.h"
 #include "stand_ins.h"
 
 namespace convtune::kernels_test {
@@ -41,14 +43,64 @@ void keep_part(std::vector<T>& list) {
 }
 
 std::vector<std::string> modes() {
-  if (!all()) return {"late watch", "shuffled watch nan seed=1"};
-  std::vector<std::string> modes = {"eager", "late watch", "late watch backwards", "late watch nan"};
-  for (int seed = 1; seed <= 5; ++seed) modes.push_back(fmt::format("shuffled watch seed={}", seed));
+  std::vector<std::string> modes = {"late watch", "shuffled watch nan seed=1"};
+  if (all()) {
+    modes = {"eager", "late watch", "late watch backwards", "late watch nan"};
+    for (int seed = 1; seed <= 5; ++seed) modes.push_back(fmt::format("shuffled watch seed={}", seed));
+  }
+  for (std::string& mode : modes) mode = host_gpu_tests::device_words() + mode;
   return modes;
 }
 
+// A problem's outputs on integers, with tensors that begin so many elements off every alignment.
+class Outputs {
+ public:
+  Outputs(const ConvProblem& problem, Backend& gpu, const Executable& executable)
+      : problem_(problem),
+        gpu_(gpu),
+        executable_(executable),
+        tensors_(test_tensors(problem, TestData::integer, 5)) {}
+
+  // `in_place`: y is the residual's memory.
+  std::vector<unsigned char> operator()(std::size_t shift, bool in_place) const {
+    const DTypes& types = problem_.dtype;
+    std::vector<unsigned char> y(static_cast<std::size_t>(problem_.output_elements() * size_of(types.y)));
+    const auto x = to_device(types.x, to_bytes(types.x, tensors_.x), shift),
+               w = to_device(types.w, to_bytes(types.w, tensors_.w), shift),
+               bias = to_device(types.bias, to_bytes(types.bias, tensors_.bias), shift),
+               residual = to_device(types.y, to_bytes(types.y, tensors_.residual), shift),
+               result = in_place ? residual : to_device(types.y, y, shift);
+    const auto packed = gpu_.allocate(executable_.packed_bytes());
+    executable_.pack(w.get(), problem_.bias ? bias.get() : nullptr, packed.get(), nullptr);
+    executable_.run({.x = x.get(), .residual = residual.get(), .y = result.get()}, packed.get(), nullptr);
+    gpu_.synchronize(nullptr);
+    gpu_.download(y.data(), result.get(), y.size());
+    return y;
+  }
+
+ private:
+  std::shared_ptr<void> to_device(DType type, const std::vector<unsigned char>& bytes,
+                                  std::size_t shift) const {
+    const std::size_t skipped = shift * static_cast<std::size_t>(size_of(type));
+    auto block = gpu_.allocate(bytes.size() + skipped);
+    auto* const begin = static_cast<unsigned char*>(block.get()) + skipped;
+    gpu_.upload(begin, bytes.data(), bytes.size());
+    return std::shared_ptr<void>(block, begin);
+  }
+
+  const ConvProblem& problem_;
+  Backend& gpu_;
+  const Executable& executable_;
+  TestTensors tensors_;
+};
+
 class HostKernel : public testing::TestWithParam<const cuda::KernelAlgorithm*> {
  protected:
+  void SetUp() override {
+    host_gpu_tests::set_mode(modes().front());
+    if (problems().empty())  // that some device has problems for it, a unit test proves
+      GTEST_SKIP() << algorithm().supports(small_problems().front(), gpu().info()).reason();
+  }
   Backend& gpu() { return cuda::backend({Device::Kind::cuda, 0}); }
   const cuda::KernelAlgorithm& algorithm() { return *GetParam(); }
 
@@ -78,7 +130,6 @@ class HostKernel : public testing::TestWithParam<const cuda::KernelAlgorithm*> {
 
 TEST_P(HostKernel, IsExactInEveryMode) {
   const std::vector<ConvProblem> chosen = problems();
-  ASSERT_FALSE(chosen.empty());
   std::vector<cuda::CompileJob> jobs;
   for (std::size_t i = 0; i < chosen.size(); ++i)
     for (const Config& config : configs(chosen[i], i)) {
@@ -96,6 +147,32 @@ TEST_P(HostKernel, IsExactInEveryMode) {
             << fmt::format("run it again: {} {} '{}' '{}' '{}'", CONVTUNE_HOST_KERNEL, algorithm().name(),
                            to_string(chosen[i]), to_string(config), mode);
       }
+    }
+  }
+}
+
+// NaN and infinities in every tensor, as the reference has them.
+TEST_P(HostKernel, SpreadsNanAndInfinityAsTheReferenceDoes) {
+  for (const ConvProblem& problem : problems()) {
+    Testbed bed(problem, gpu(), TestData::non_finite, 5, 0);
+    const Config config = algorithm().candidates(problem, gpu().info()).front();
+    EXPECT_EQ(host_gpu_tests::fault_of(bed, *algorithm().build(problem, gpu().info(), config)), "")
+        << algorithm().name() << " " << to_string(problem) << " with " << to_string(config);
+  }
+}
+
+// Exact on aligned pointers, by the test above: so it is on others, and where y is the residual's memory.
+TEST_P(HostKernel, TakesAnyPointersAndItsResidualInPlace) {
+  for (const ConvProblem& problem : spread(problems(), all() ? 20 : 2)) {
+    const Config config = algorithm().candidates(problem, gpu().info()).front();
+    const auto executable = algorithm().build(problem, gpu().info(), config);
+    const Outputs outputs(problem, gpu(), *executable);
+    const std::string what =
+        fmt::format("{} {} with {}", algorithm().name(), to_string(problem), to_string(config));
+    const auto expected = outputs(0, false);
+    EXPECT_EQ(outputs(1, false), expected) << what;
+    if (problem.residual) {
+      EXPECT_EQ(outputs(0, true), expected) << what;
     }
   }
 }

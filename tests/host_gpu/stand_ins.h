@@ -18,11 +18,15 @@
 
 namespace convtune::host_gpu_tests {
 
-// A small device: blocks of a small problem have several tiles each, and rings lap.
-inline const std::string kDevice = "sms=2";
+// "capability=80", or nothing: of the device that tests are for.
+inline std::string device_words() {
+  const char* const words = std::getenv("CONVTUNE_HOST_GPU_DEVICE");
+  return words ? std::string(words) + " " : "";
+}
 
+// On a small device: blocks of a small problem have several tiles each, and rings lap.
 inline void set_mode(const std::string& mode) {
-  ::setenv("CONVTUNE_HOST_GPU", (kDevice + " " + mode).c_str(), 1);
+  ::setenv("CONVTUNE_HOST_GPU", ("sms=2 " + mode).c_str(), 1);
 }
 
 // Once, before anything asks for a device. Compiled kernels are kept by their own texts and those of this
@@ -52,7 +56,7 @@ inline void use_stand_ins() {
   ::setenv("CONVTUNE_NVRTC", CONVTUNE_HOST_GPU_NVRTC, 1);
   ::setenv("CONVTUNE_CACHE_DIR",
            (std::string(CONVTUNE_HOST_GPU_CACHE "/") + sha256(all).substr(0, 16)).c_str(), 1);
-  if (!std::getenv("CONVTUNE_HOST_GPU")) set_mode("");
+  if (!std::getenv("CONVTUNE_HOST_GPU")) set_mode(device_words());
 }
 
 // Says what is wrong with it, or nothing: exact on integers, canaries whole, and no fault on the way.
