@@ -51,9 +51,10 @@ std::vector<const TritonKernel*> chosen_kernels(const TritonFile& file,
                                                 const RefineOptions& options) {
   const std::string& asked = options.kernel;
   if (file.kernels().empty())
-    refuse(fmt::format(
-        "line 1: the file has no kernel with an @triton.autotune list, and none that it launches{}{}",
-        file.other().empty() ? "" : "; it has kernels in ", file.other()));
+    refuse(
+        fmt::format("line 1: the file has no kernel with an @triton.autotune list, and none that it launches "
+                    "by its name{}{}",
+                    file.other().empty() ? "" : "; it has kernels in ", file.other()));
   std::vector<const TritonKernel*> found;
   for (const TritonKernel& kernel : file.kernels())
     if (!asked.empty() ? asked == kernel.name || asked == place_of(kernel)
