@@ -23,6 +23,7 @@ namespace {
 using namespace cuda;
 
 constexpr std::size_t kWords = 64 << 10;  // of operands, and of results
+constexpr std::uint32_t kNoResult = 0xabcdef01u;
 constexpr std::size_t kSharedBytes = (64 << 10) + 2048;
 
 struct Place {  // of forms.cuh
@@ -170,15 +171,15 @@ CompileJob job_of(const std::vector<std::string>& kernels, const std::string& ar
 class Forms {
  public:
   Forms() : gpu_(cuda::backend({Device::Kind::cuda, 0})) {
-    // Some boxes of float tensors lie behind the operands: zeros are there.
+    // Some boxes of float tensors lie behind the operands, where results did when forms.txt was taken.
     in_ = gpu_.allocate(2 * kWords * 4), out_ = gpu_.allocate(kWords * 4);
-    std::vector<std::uint32_t> words(2 * kWords);
+    std::vector<std::uint32_t> words(2 * kWords, kNoResult);
     for (std::size_t i = 0; i < kWords; ++i) words[i] = static_cast<std::uint32_t>(random_bits(7, i) >> 16);
     gpu_.upload(in_.get(), words.data(), 2 * kWords * 4);
   }
 
   std::vector<std::uint32_t> run(const Kernel& kernel, const Form& form) {
-    std::vector<std::uint32_t> words(kWords, 0xabcdef01u);
+    std::vector<std::uint32_t> words(kWords, kNoResult);
     gpu_.upload(out_.get(), words.data(), kWords * 4);
     const void* const in = in_.get();
     void* const out = out_.get();
