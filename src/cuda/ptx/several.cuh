@@ -26,7 +26,7 @@ __device__ __forceinline__ void st_shared_v4_rounded_if(unsigned to, int offset,
       : "memory");
 }
 
-// `offset` bytes behind `to`, where `condition` is not negative.
+// Stores a number `offset` bytes behind `to`, unless `condition` is negative.
 __device__ inline void st_shared_unless_negative(unsigned to, int offset, float value, int condition) {
   asm volatile(
       "{\n.reg .pred stores;\n.reg .b32 at;\nadd.s32 at, %0, %1;\nsetp.ge.s32 stores, %3, 0;\n"
@@ -35,12 +35,12 @@ __device__ inline void st_shared_unless_negative(unsigned to, int offset, float 
       : "memory");
 }
 
-// Two numbers, the second 32 bytes behind the first,
+// Stores two numbers, the second 32 bytes behind the first.
 __device__ inline void st_shared_two(unsigned to, float first, float second) {
   asm volatile("st.shared.f32 [%0], %1;\nst.shared.f32 [%0 + 32], %2;" ::"r"(to), "f"(first), "f"(second)
                : "memory");
 }
-// or each where it goes;
+// Stores each of two numbers to its own address, if it is wanted.
 __device__ inline void st_shared_two_if(const unsigned (&to)[2], float first, float second,
                                         const bool (&stores)[2]) {
   asm volatile(
@@ -55,7 +55,7 @@ __device__ inline void st_shared_two_if(const unsigned (&to)[2], float first, fl
       "r"(static_cast<unsigned>(stores[1]))
       : "memory");
 }
-// and two 32 bytes apart in global memory.
+// Stores two numbers 32 bytes apart in global memory, each if it is wanted.
 __device__ inline void st_global_two_if(float* to, float first, float second, const bool (&stores)[2]) {
   asm volatile(
       "{\n"
@@ -71,9 +71,10 @@ __device__ inline void st_global_two_if(float* to, float first, float second, co
 
 // ---- Global memory -------------------------------------------------------------------------------
 
-// Four words, each so many behind `from` as `sources` says and kWords more than the one before, or 0 where
-// that is negative; of what nothing writes meanwhile. Volatile: a compiler that moves loads to where their
-// values are used would undo what is on its way.
+// Loads four words: word i from `from` + sources[0] + i * kWords, or 0 without a load where sources[i] is
+// negative. Only the first of `sources` is an index; of the others the sign alone counts. The memory must be
+// constant while the kernel runs. The statement is volatile, so that the compiler issues all loads here
+// instead of each where its value is used.
 template <long long kWords>
 __device__ __forceinline__ void ld_global_four_if(unsigned (&to)[4], const float* from,
                                                   const int (&sources)[4]) {
@@ -88,8 +89,9 @@ __device__ __forceinline__ void ld_global_four_if(unsigned (&to)[4], const float
         "n"(kWords * 8), "n"(kWords * 12));
 }
 
-// A word of each of four rows in shared memory, kPitch bytes apart, to rows that are `row` floats and kRow
-// bytes apart; the first `left` of them, from none on.
+// Copies a word of each of four rows in shared memory, which are kPitch bytes apart, to four rows of global
+// memory, which are `row` floats and kRow bytes apart. Only the first `left` rows are stored: none where it
+// is 0 or less, all four from 4 on.
 template <int kPitch, int kRow>
 __device__ __forceinline__ void copy_four_rows(float* to, long long row, unsigned from, int left) {
   asm volatile(

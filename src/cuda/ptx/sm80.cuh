@@ -197,7 +197,7 @@ CONVTUNE_MMA(mma_m16n8k8_f16, "m16n8k8.row.col.f32.f16.f16.f32")
 CONVTUNE_MMA(mma_m16n8k8_bf16, "m16n8k8.row.col.f32.bf16.bf16.f32")
 #undef CONVTUNE_MMA
 
-// ---- The larger and the smaller number; NaN where one is ----------------------------------------
+// ---- The larger and the smaller of two numbers; NaN where either of them is NaN -----------------
 
 __device__ inline float max_nan(float a, float b) {
   float larger;
@@ -212,7 +212,7 @@ __device__ inline float min_nan(float a, float b) {
 
 // ---- Two halves at once ------------------------------------------------------------------------
 
-// The larger ones; NaN where one is.
+// The larger of each pair of halves; NaN where either of the pair is NaN.
 __device__ inline unsigned max_nan_f16x2(unsigned a, unsigned b) {
   unsigned larger;
   asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(larger) : "r"(a), "r"(b));
