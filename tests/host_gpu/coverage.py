@@ -2,8 +2,8 @@
 """Lines of device code that the tests of this folder execute, by gcov.   coverage.py HOST_GPU_TESTS [FILTER]
 
 HOST_GPU_TESTS is the built program host_gpu_tests; FILTER chooses its tests. Prints each file's share of the lines that
-were compiled, and the lines that were not executed. What no config of the problems instantiates was not compiled, and is
-not counted. Environment: CONVTUNE_HOST_GPU_ALL and CONVTUNE_HOST_GPU_PART choose problems, as for the tests."""
+were compiled, and the lines that were not executed. What no config of the problems instantiates was not compiled, and
+is not counted. Environment: CONVTUNE_HOST_GPU_ALL and CONVTUNE_HOST_GPU_PART choose problems, as for the tests."""
 import collections
 import json
 import os
@@ -55,7 +55,8 @@ def main():
         executed = sum(lines.values())
         all_lines, all_executed = all_lines + len(lines), all_executed + executed
         missed = ranges(sorted(line for line, hit in lines.items() if not hit))
-        print(f"{100 * executed / len(lines):5.1f} %  {executed:4} of {len(lines):4}  {file}" + (f": {missed}" if missed else ""))
+        share = f"{100 * executed / len(lines):5.1f} %  {executed:4} of {len(lines):4}"
+        print(f"{share}  {file}" + (f": {missed}" if missed else ""))
     print(f"{100 * all_executed / all_lines:5.1f} %  {all_executed:4} of {all_lines:4}  all")
 
 

@@ -56,7 +56,11 @@ PROBLEMS = {  # word: kernel, problem, config
     ),
     "stem tf32": ("direct_stem_sm90", "mb2ic3ih16iw64oc40kh3sh4ph1 precision=tf32", ""),
     "stem mma": ("direct_stem_sm80", "mb2ic3ih21iw23oc20kh5kw3sh2sw4ph2pw1 precision=tf32", ""),
-    "patch": ("direct_patch_sm90", "mb4ic2ih32iw64oc128kh8sh8 precision=tf32", "consumers=1 filters=64 rows=8 stages=6"),
+    "patch": (
+        "direct_patch_sm90",
+        "mb4ic2ih32iw64oc128kh8sh8 precision=tf32",
+        "consumers=1 filters=64 rows=8 stages=6",
+    ),
     "patch tails": ("direct_patch_sm90", "mb1ic2ih16iw64oc70kh8sh8 precision=tf32", ""),
     "grouped": ("direct_grouped_half", f"g4mb2ic32ih20oc32kh3ph1 {HALF} residual=1", ""),
     "depthwise": ("direct_depthwise_sm80", f"g16mb2ic16ih24oc16kh3ph1 {HALF} residual=1", ""),
