@@ -123,7 +123,7 @@ struct Analyzed {
   std::vector<Kernel> kernels;
 };
 
-// What tune and bench, verify, refine, optimize and analyze report: one of the five.
+// Content of a report: one of the five kinds, of tune and bench, verify, refine, optimize, or analyze.
 struct Report {
   ReportEnvironment environment;
   std::variant<std::vector<ReportRow>, VerifyReport, Refined, ModelReport, Analyzed> content;

@@ -1,4 +1,4 @@
-// What verify, refine, analyze and optimize found.
+// Sections of a page for the results of verify, refine, analyze and optimize.
 #include <algorithm>
 #include <cmath>
 #include <iterator>
@@ -162,7 +162,7 @@ Markup section(const Analyzed& analyzed, const ReportEnvironment&, const Place& 
     const Analyzed::Kernel& kernel = analyzed.kernels[i];
     const Place of_kernel{fmt::format("{}-{}", place.id, i + 1), place.level + 1};
     html += heading(place.level, kernel.metrics.kernel, of_kernel.id);
-    // What costs most stands first.
+    // Findings are in order of their cost, the largest first.
     if (!kernel.findings.empty())
       html += markup("<p class=\"verdict\">{}: {}.</p>\n", kernel.findings[0].what, kernel.findings[0].text);
     html += findings_table(kernel.findings);

@@ -148,7 +148,7 @@ class Compiler(CliTest):
             metrics.write_text('{"kernel": {"launch__shared_mem_per_block": %d}}' % bytes_)
             report = " ".join(self.refined("x.stride(0)", "--metrics", str(metrics), source=source).split())
             self.assertIn(f"compiled with HAS={value}, which the source does not tell, as was profiled", report)
-        # What a number is made of is no truth value.
+        # A name that a number is computed from is no truth value.
         report = self.refined("x.stride(0)", source=source.replace("tl.store(x_ptr, 0)", "tl.store(x_ptr, HAS + 1)"))
         self.assertIn("the value of HAS is not known", report)
         # The type of tensors is assumed, and what depends on it follows.

@@ -56,7 +56,7 @@ std::shared_ptr<void> to_device(DType type, const std::vector<float>& values) {
   return memory;
 }
 
-// Of the output of one run, in which all NaN count as one.
+// Hash of the output of one run; all NaN count as one.
 std::string hash_of(const ConvProblem& problem, const Executable& executable, TestData data) {
   const TestTensors host = test_tensors(problem, data, 5);
   const auto x = to_device(problem.dtype.x, host.x), w = to_device(problem.dtype.w, host.w),

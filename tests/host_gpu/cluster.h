@@ -170,7 +170,7 @@ void written_by_copy(unsigned to, unsigned bytes);  // and it ends
 int unfenced_writer(unsigned from, unsigned bytes, unsigned fenced);
 bool is_ordered(unsigned from, unsigned bytes);  // the current thread comes behind whoever wrote there
 void check_fenced(unsigned from, unsigned bytes, const char* what);
-// Those who wait at a barrier know of all who came.
+// Makes the threads at a barrier know of all that came to it.
 void know_each_other(const std::vector<Thread*>& came, const std::vector<Thread*>& wait);
 void warp_met(Warp& warp);
 void tell_mbarrier(unsigned barrier);

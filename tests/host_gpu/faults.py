@@ -71,7 +71,7 @@ PROBLEMS = {  # word: kernel, problem, config
     "transposed narrow": ("implicit_gemm_half_sm80", "mb2ic8ih9oc8kh3ph1 dtype=bf16 precision=bf16", ""),
 }
 
-# Of {0}, the kernel.
+# Files of the kernel {0}.
 KERNEL, LOAD, STORE = "algorithms/{0}/{0}.cuh", "algorithms/{0}/load.cuh", "algorithms/{0}/store.cuh"
 RING, PACK, TRANSPOSE = "tile/ring.cuh", "tile/pack.cuh", "launch/transpose_tile.cuh"
 
