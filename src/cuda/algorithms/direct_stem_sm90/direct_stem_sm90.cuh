@@ -150,7 +150,8 @@ __device__ void set_up(const float* __restrict__ packed, unsigned smem, bool in_
       ptx::mbarrier_init(smem + S::kAt.done + 8 * i, 4 * lesser(config.tiles(), config.consumers));
     }
 #pragma unroll 1
-    for (int i = 0; i < config.full_barriers(); ++i) ptx::mbarrier_init(smem + S::kAt.full + 8 * i, kRounders);
+    for (int i = 0; i < config.full_barriers(); ++i)
+      ptx::mbarrier_init(smem + S::kAt.full + 8 * i, kRounders);
 #pragma unroll 1
     for (int i = 0; i < config.kSlots; ++i) {
       ptx::mbarrier_init(smem + S::kAt.filled + 8 * i, 128);
