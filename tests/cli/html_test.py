@@ -175,7 +175,7 @@ class Html(CliTest):
     def test_on_a_telephone(self):
         """400 pixels wide: nothing is cut, text is legible, and tables show the speed-up."""
         stem = self.folder / "stem.html"
-        self.ok("report", str(SOURCES / "bench/results/amd-epyc-zen5-2-threads/2026-11-21-stem-batch8.json"), "--html", str(stem))
+        self.ok("report", str(SOURCES / "bench/results/nvidia-h100/2026-11-21-stem-tuned.json"), "--html", str(stem))
         for page, tables in ((stem, 12), (self.of_model(self.folder), 4), (self.refined(self.folder), 0)):
             seen = measured(page, self.folder, 400)
             self.assertLessEqual(seen["page"], 400, page)
@@ -205,7 +205,7 @@ class Html(CliTest):
         tuned, stem = folder / "tune.html", folder / "stem.html"
         saved = self.ok("tune", "alexnet_conv1", "--batch", "1", "--device", "cpu", "--budget", "12t", "--html", str(tuned),
                         "--json", "-").stdout
-        kept_stem = SOURCES / "bench/results/amd-epyc-zen5-2-threads/2026-11-21-stem-batch8.json"
+        kept_stem = SOURCES / "bench/results/nvidia-h100/2026-11-21-stem-tuned.json"
         self.ok("report", str(kept_stem), "--html", str(stem))
         refined, model = self.refined(folder), self.of_model(folder)
         dots = '<circle class="own"'

@@ -63,7 +63,7 @@ class Files:
         report, rows = folder / "own.json", []
         self.run(["tune", CASE, "--device", "cpu", "--budget", "3t", "--json", str(report)])
         self.record = next(self.data.glob("*.json"))
-        reports = [report, ROOT / "bench/results/amd-epyc-zen5-2-threads/2026-11-21-alexnet_conv1.json"]
+        reports = [report, ROOT / "bench/results/amd-epyc-zen5-2-threads/2026-11-24-peers-alexnet-batch256.json"]
         convolutions = [{"problem": line, "count": 2, "layers": ["a", "b"]} for line in (CASE, "mb2ic8ih7oc8kh1 act=relu")]
         model = {"schema": 1, "model": "net", "convolutions": convolutions,
                  "skipped": [{"what": "Conv", "why": "no", "count": 1, "layers": ["c"]}]}
