@@ -19,7 +19,7 @@ for document in documents:
         if run not in runs:
             wrong.append(f"{document.relative_to(root)}: there is no run {run}")
 wrong += [f"bench/results: no document names {run}" for run in sorted(runs - named)]
-programs = {path.name for path in root.glob("bench/*.py")} | {path.stem for path in root.glob("bench/*.cpp")}
+programs = {path.name for path in root.glob("bench/*.py")} | {path.stem for path in root.glob("bench/*.c*")}
 told = set(re.findall(r"`([\w.]+)`", (root / "bench/README.md").read_text()))
 wrong += [f"bench/README.md: it does not say what {program} is for" for program in sorted(programs - told)]
 index = (root / "docs/decisions/README.md").read_text()
