@@ -37,7 +37,7 @@ def measure(device):
 
     import convtune.torch
     import convtune.torch.backend
-    from convtune.torch.how import how_text
+    from convtune.torch.how import How
 
     torch.set_num_threads(1)
     convtune.set_cpu_threads(1)
@@ -49,7 +49,7 @@ def measure(device):
     if gpu:
         x = x.to(memory_format=torch.channels_last)
     bias = torch.rand(16, device=device)
-    text = how_text(*how, "auto", "relu", "", True)
+    text = How(*how, activation="relu").text
     forward, fused = torch.ops.convtune.conv2d_forward.default, torch.ops.convtune.conv2d_fused.default
     own = bias.to(dtype)
     rows = {}

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from .errors import Unsupported
 from .torch.functional import call, call_if_ready, forget_packed, forget_weights
+from .torch.how import How
 from .torch.modules.handover import Led, fused
 
 __all__ = ["Conv2d"]
@@ -106,10 +107,8 @@ class Conv2d(torch.nn.Conv2d):
             return super()._conv_forward(input, weight, bias)  # type: ignore[no-any-return, unused-ignore]
         if self.padding_mode != "zeros":
             input = torch.nn.functional.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)
-        return call(
-            input, weight, bias, self.stride, self._edges(), self.dilation, self.groups, self.precision, "none",
-            self.choices,
-        )  # fmt: skip
+        words = self.precision, "none", self.choices
+        return call(input, weight, bias, How.of(self.stride, self._edges(), self.dilation, self.groups, *words))
 
     def __prepare_scriptable__(self) -> Conv2d:
         """What torch.jit.script asks first. It would put another module in this one's place, so it is refused."""

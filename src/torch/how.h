@@ -1,5 +1,5 @@
-// What the operator does with its tensors, as the one text that graphs hold of it; convtune/torch/how.py
-// writes it.
+// How: all that the operator is told besides its tensors, as the one text that graphs hold of it;
+// convtune/torch/how.py writes it.
 //
 //   1 1 1 1 1 1 1 1 1 auto relu reuse
 //

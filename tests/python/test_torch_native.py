@@ -15,11 +15,10 @@ import convtune.torch
 import convtune.torch.fused
 from convtune.caches import PACKS
 from convtune.torch import native
-from convtune.torch.how import how_text, read_how
+from convtune.torch.how import How
 
 FORWARD = torch.ops.convtune.conv2d_forward.default
-HOW = (1, 1), (1, 1, 1, 1), (1, 1), 1, "auto", "relu", "", True
-TEXT = how_text(*HOW)
+TEXT = How(padding=(1, 1, 1, 1), activation="relu").text
 
 pytestmark = [by_cpp, pytest.mark.usefixtures("nothing_ready")]
 
@@ -31,9 +30,9 @@ def expected(x, w, bias, residual=None, padding=(1, 1, 1, 1)):
 
 def test_the_text_goes_both_ways():
     choices = "a\tb\tnchw\tc\tx=1\nd\te\tnhwc\tf\t"
-    for how in (HOW, ((2, 3), (0, 1, 2, 3), (1, 2), 4, "tf32", "clip:0:6", choices, False)):
-        assert read_how(how_text(*how)) == how
-    assert how_text([2, 3], [0, 1, 2, 3], [1, 2], *HOW[3:]) == how_text((2, 3), (0, 1, 2, 3), (1, 2), *HOW[3:])
+    for how in (How(), How((2, 3), (0, 1, 2, 3), (1, 2), 4, "tf32", "clip:0:6", choices, False)):
+        assert How.parse(how.text).words == how.words
+        assert How.of(*map(list, how.words[:3]), *how.words[3:]) == how
 
 
 @each_device

@@ -11,6 +11,7 @@ from torch_support import assert_near, torch
 
 import convtune
 from convtune.nn import Conv2d
+from convtune.torch.how import How
 from convtune.torch import run as torch_run
 from convtune.torch.measure import check, contests, decide, sides as torch_sides
 
@@ -262,9 +263,9 @@ def test_half_precision_must_err_no_more_than_pytorch():
     """Beside double precision: bits that differ from PyTorch's, which rounds several times, are no fault."""
     torch.manual_seed(0)
     last = (16 * 144, 1, 16 * 12, 16)
-    how = (1, 1), (1, 1, 1, 1), (1, 1), 1
+    how = How(padding=(1, 1, 1, 1), activation="silu")
     fused = torch_sides.Fused("", (4, 16, 12, 12), last, (24, 16, 3, 3), (144, 9, 3, 1), torch.bfloat16,
-                              torch.device("cpu"), torch.float32, how, None, "silu", True)  # fmt: skip
+                              torch.device("cpu"), torch.float32, how, None, True)  # fmt: skip
     sides = fused.sides()
     sides.x[0, :, 3:6, 3:6] *= 1000  # few large outputs: a unit in their last place is more than the others are
     right = sides.exact(4).bfloat16()
@@ -281,8 +282,9 @@ def test_half_precision_must_err_no_more_than_pytorch():
 
 @pytest.mark.parametrize("stride, edges", [((1, 1), (1, 1, 1, 1)), ((2, 1), (2, 0, 1, 1))])
 def test_of_large_images_the_first_rows_are_exact(monkeypatch, stride, edges):
+    how = How(stride, edges, activation="relu")
     fused = torch_sides.Fused("", (2, 8, 40, 12), (8 * 480, 1, 96, 8), (16, 8, 3, 3), (72, 9, 3, 1), torch.bfloat16,
-                              torch.device("cpu"), torch.float32, (stride, edges, (1, 1), 1), None, "relu", True)  # fmt: skip
+                              torch.device("cpu"), torch.float32, how, None, True)  # fmt: skip
     sides = fused.sides()
     whole = sides.exact(2)
     monkeypatch.setattr(torch_sides, "_EXACT_FLOPS", fused.problem.flops / 4)

@@ -75,11 +75,11 @@ def test_samples(device, name, dtype):
 @pytest.mark.parametrize("name", OPS)
 def test_operators_on_samples(device, name):
     """opcheck's schema, fake tensors and autograd on each; convtune.torch's tests have all of it on some."""
-    from convtune.torch.functional import _geometry
+    from convtune.torch.how import written
 
     for number, sample in enumerate(OPS[name].sample_inputs(device, torch.float32, requires_grad=False)):
         (x, w, bias, stride, padding, dilation, groups), _ = arguments_of(sample, name)
-        how = *_geometry(w.shape[2:], stride, padding, dilation), groups
+        how = written(w.shape[2:], stride, padding, dilation, groups).geometry
         if x.numel() == 0 or number % 3:
             continue
         utils = "test_schema", "test_faketensor", "test_autograd_registration"

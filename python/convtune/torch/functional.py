@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import warnings
-from functools import lru_cache
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..caches import PACKS
-from ..geometry import Padding, Steps, padding_of, steps_of, whole
+from ..geometry import Padding, Steps
 from ..tensors import check_like
 from . import autocast
 from .caches import tag
-from .how import how_text, is_symbolic, read_how
+from .how import How, kept_as_written, written
 from .native import EXACT_STRIDES, conv2d_forward, forward, if_ready
 from .native import LIBRARY as _library
 from .run import TYPES, activated, kernel, like_output, of_other_types, output_format, pytorch_conv2d, run
@@ -35,52 +35,47 @@ _forward_mode: Any = torch.autograd.forward_ad
 _check: Any = torch._check
 
 
-def _fake(
-    x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int,
-    precision: str = "auto", activation: str = "none", choices: str = "", reuse: bool = True,
-) -> Tensor:  # fmt: skip
+def _fake(x: Tensor, weight: Tensor, bias: Tensor | None, *words: Any) -> Tensor:
+    return fake_sum(x, weight, bias, None, How.of(*words))
+
+
+def fake_sum(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, how: How) -> Tensor:
     """Shape and strides of what `run` gives, sizes possibly symbolic."""
     _check(x.dim() == 4, lambda: f"x has the shape {tuple(x.shape)}; it must be (N, C, H, W)")
     _check(weight.dim() == 4, lambda: f"w has the shape {tuple(weight.shape)}; it must be (K, C/groups, R, S)")
     n, c, h, w = x.shape
     k, c_of_group, r, s = weight.shape
     _check(
-        c_of_group * groups == c,
-        lambda: f"x has {c} channels, but w has {c_of_group} for each of {groups} groups",
+        c_of_group * how.groups == c,
+        lambda: f"x has {c} channels, but w has {c_of_group} for each of {how.groups} groups",
     )
     _check(
         bias is None or (bias.dim() == 1 and bias.shape[0] == k),
         lambda: f"bias has the shape {tuple(bias.shape)}; it must be ({k},)",  # type: ignore[union-attr]
     )
+    stride, padding, dilation, _ = how.geometry
     p = (h + padding[0] + padding[2] - dilation[0] * (r - 1) - 1) // stride[0] + 1
     q = (w + padding[1] + padding[3] - dilation[1] * (s - 1) - 1) // stride[1] + 1
     _check(p > 0, lambda: f"the output would be {p} x {q}: the filter does not fit")
     _check(q > 0, lambda: f"the output would be {p} x {q}: the filter does not fit")
-    return torch.empty((n, k, p, q), dtype=x.dtype, device=x.device, memory_format=output_format(x, weight))
-
-
-def _fake_sum(
-    x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, *geometry: Any
-) -> Tensor:  # fmt: skip
-    y = _fake(x, weight, bias, *geometry)
-    if residual is not None:
-        _check(
-            residual.shape == y.shape,
-            lambda: f"residual has the shape {tuple(residual.shape)}; it must be {tuple(y.shape)}",
-        )
+    y = torch.empty((n, k, p, q), dtype=x.dtype, device=x.device, memory_format=output_format(x, weight))
+    _check(
+        residual is None or residual.shape == y.shape,
+        lambda: f"residual has the shape {tuple(residual.shape)}; it must be {tuple(y.shape)}",  # type: ignore[union-attr]
+    )
     return y
 
 
 def _fake_forward(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, how: str) -> Tensor:
-    return _fake_sum(x, weight, bias, residual, *read_how(how)[:4])
+    return fake_sum(x, weight, bias, residual, How.parse(how))
 
 
-def _below(x: Tensor, weight: Tensor, bias: Tensor | None, *how: Any) -> Tensor:
+def _below(x: Tensor, weight: Tensor, bias: Tensor | None, how: How) -> Tensor:
     """The operator whose text holds the numbers; where one is a symbol, the operator that takes symbols."""
     with _below_autograd():
-        if is_symbolic(*how[:4]):
-            return _operator(x, weight, bias, *how)  # type: ignore[no-any-return]
-        return conv2d_forward(x, weight, bias, None, how_text(*how))  # type: ignore[no-any-return]
+        if how.is_symbolic:
+            return _operator(x, weight, bias, *how.words)  # type: ignore[no-any-return]
+        return conv2d_forward(x, weight, bias, None, how.text)  # type: ignore[no-any-return]
 
 
 class _Convolution(torch.autograd.Function):
@@ -88,22 +83,21 @@ class _Convolution(torch.autograd.Function):
     autograd for tensors that are traced or fake."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, *rest: Any) -> Tensor:
-        stride, padding, dilation, groups, precision, activation, choices, reuse, forward = rest
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, how: How, forward: Any) -> Tensor:
         if weight.requires_grad or (bias is not None and bias.requires_grad):
             # Optimisers in the wild write through `.data`, which `_version` does not count.
-            reuse = False
+            how = how.packing
             PACKS.forget(weight)
-        y = forward(x, weight, bias, stride, padding, dilation, groups, precision, activation, choices, reuse)
-        ctx.save_for_backward(x, weight, y if activation == "relu" else None)
+        y = forward(x, weight, bias, how)
+        ctx.save_for_backward(x, weight, y if how.activation == "relu" else None)
         ctx.bias_shape = None if bias is None else list(bias.shape)
-        ctx.how = stride, padding, dilation, groups
+        ctx.how = how
         return y  # type: ignore[no-any-return]
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
         x, weight, y = ctx.saved_tensors
-        stride, (top, left, bottom, right), dilation, groups = ctx.how
+        stride, (top, left, bottom, right), dilation, groups = ctx.how.geometry
         if y is not None:
             grad = torch.ops.aten.threshold_backward(grad, y, 0)
         even = top == bottom and left == right
@@ -115,20 +109,17 @@ class _Convolution(torch.autograd.Function):
         grad_x = grads[0]
         if grad_x is not None and not even:
             grad_x = grad_x[:, :, top : top + x.shape[2], left : left + x.shape[3]]
-        return grad_x, grads[1], grads[2], *(None,) * 9
+        return grad_x, grads[1], grads[2], None, None
 
 
 _apply: Any = _Convolution.apply
 
 
-def _with_gradients(
-    x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int,
-    precision: str, activation: str, choices: str, reuse: bool, forward: Any,
-) -> Tensor:  # fmt: skip
+def _with_gradients(x: Tensor, weight: Tensor, bias: Tensor | None, how: How, forward: Any) -> Tensor:
     """An activation whose gradient does not follow from y is PyTorch's own, after a convolution without one."""
-    inside = activation if activation == "relu" else "none"
-    y = _apply(x, weight, bias, stride, padding, dilation, groups, precision, inside, choices, reuse, forward)
-    return y if inside == activation else activated(y, activation)
+    if how.activation in ("none", "relu"):
+        return _apply(x, weight, bias, how, forward)  # type: ignore[no-any-return]
+    return activated(_apply(x, weight, bias, how.alone, forward), how.activation)
 
 
 def _records_gradients(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
@@ -149,18 +140,15 @@ def _is_ordinary(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tenso
     )
 
 
-def _autograd(
-    x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int,
-    precision: str = "auto", activation: str = "none", choices: str = "", reuse: bool = True,
-) -> Tensor:  # fmt: skip
-    rest = stride, padding, dilation, groups, precision, activation, choices, reuse
+def _autograd(x: Tensor, weight: Tensor, bias: Tensor | None, *words: Any) -> Tensor:
+    how = How.of(*words)
     if _is_grad_enabled() and _records_gradients(x, weight, bias):
         if x.dtype not in TYPES:  # a complex convolution has other gradients
-            return of_other_types(x, weight, bias, stride, padding, dilation, groups, activation, None)
-        return _with_gradients(x, weight, bias, *rest, _below)
+            return of_other_types(x, weight, bias, how)
+        return _with_gradients(x, weight, bias, how, _below)
     if _is_ordinary(x, weight, bias):  # past the dispatcher, which would call Python a second time
-        return kernel(x, weight, bias, *rest)
-    return _below(x, weight, bias, *rest)
+        return run(x, weight, bias, how)
+    return _below(x, weight, bias, how)
 
 
 def _autocast(key: torch._C.DispatchKey) -> Any:
@@ -168,14 +156,14 @@ def _autocast(key: torch._C.DispatchKey) -> Any:
     guard: Any = torch._C._ExcludeDispatchKeyGuard
     keys = torch._C.DispatchKeySet(key)
 
-    def kernel(x: Tensor, weight: Tensor, bias: Tensor | None, *how: Any) -> Tensor:
+    def kernel(x: Tensor, weight: Tensor, bias: Tensor | None, *words: Any) -> Tensor:
         dtype = autocast.type_of(x) or x.dtype
         if dtype not in TYPES:
-            return pytorch_conv2d(x, weight, bias, *how[:4], *how[5:6])
-        keeps = how[-1] is not False and not _is_compiling() and _is_ordinary(x, weight, bias)
+            return pytorch_conv2d(x, weight, bias, How.of(*words))
+        keeps = words[-1] is not False and not _is_compiling() and _is_ordinary(x, weight, bias)
         x, weight, bias, _ = autocast.cast(dtype, x, weight, bias, None, keeps)
         with guard(keys):
-            return _operator(x, weight, bias, *how)  # type: ignore[no-any-return]
+            return _operator(x, weight, bias, *words)  # type: ignore[no-any-return]
 
     return kernel
 
@@ -207,83 +195,41 @@ def is_plain(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | 
     return _is_ordinary(x, weight, bias, residual) and not (_function_modes() or _profiling() or _is_pytorchs(x))
 
 
-def call(
-    x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int,
-    precision: str = "auto", activation: str = "none", choices: str = "", reuse: bool = True,
-    residual: Tensor | None = None,
-) -> Tensor:  # fmt: skip
+def call(x: Tensor, weight: Tensor, bias: Tensor | None, how: How, residual: Tensor | None = None) -> Tensor:
     """The operator, by the shortest way that PyTorch leaves open: its dispatcher takes 4 us to call Python, and 13
-    with gradients, so eager calls on ordinary tensors go past it. Takes the operator's own arguments, and a residual,
-    which PyTorch adds where gradients are recorded or somebody watches."""
-    rest = stride, padding, dilation, groups, precision, activation, choices, reuse
+    with gradients, so eager calls on ordinary tensors go past it. PyTorch adds the residual where gradients are recorded
+    or somebody watches."""
     if not _is_compiling():
         dtype = autocast.type_of(x)
         if dtype in TYPES:
-            keeps = reuse and _is_ordinary(x, weight, bias, residual)
+            keeps = how.reuse and _is_ordinary(x, weight, bias, residual)
             x, weight, bias, residual = autocast.cast(dtype, x, weight, bias, residual, keeps)  # type: ignore[arg-type]
         if is_plain(x, weight, bias, residual):
             recorded = _records_gradients(x, weight, bias) or (residual is not None and residual.requires_grad)
             if not (recorded and _is_grad_enabled()):
-                return forward(x, weight, bias, residual, *rest)
+                return forward(x, weight, bias, residual, how)
             if residual is None and x.dtype in TYPES:
-                return _with_gradients(x, weight, bias, *rest, run)
+                return _with_gradients(x, weight, bias, how, run)
     if x.dtype not in TYPES and autocast.type_of(x) not in TYPES:
-        return of_other_types(x, weight, bias, stride, padding, dilation, groups, activation, residual)
+        return of_other_types(x, weight, bias, how, residual)
     if residual is not None:
-        y = call(x, weight, bias, *rest[:5], "none", choices, reuse)
+        y = call(x, weight, bias, replace(how, activation="none"))
         if torch.is_autocast_enabled(x.device.type):  # the operator in the graph has cast the others
             residual = residual.to(y.dtype)
-        return activated(y + like_output(residual, y), activation)
+        return activated(y + like_output(residual, y), how.activation)
     if not _is_compiling():
         if _transform() is not None or not (x.is_cuda or x.is_cpu) or _is_pytorchs(x):
-            return pytorch_conv2d(x, weight, bias, stride, padding, dilation, groups, activation)
+            return pytorch_conv2d(x, weight, bias, how)
     if torch.onnx.is_in_onnx_export():  # a file of ONNX has no operator of ours
-        return pytorch_conv2d(x, weight, bias, stride, padding, dilation, groups, activation)
-    return _operator(x, weight, bias, *rest)  # type: ignore[no-any-return]
+        return pytorch_conv2d(x, weight, bias, how)
+    return _operator(x, weight, bias, *how.words)  # type: ignore[no-any-return]
 
 
 _warned: set[torch.dtype] = set()
-# The operator's stride, padding and dilation, by what the caller wrote and the filter's size.
-_geometries: dict[Any, tuple[Any, Any, Any]] = {}
 
-
-def _number(value: Any, what: str) -> int:
-    """A whole number, or a symbol of one. Dynamo's symbols pass for ints here, and take no guard of a range."""
-    if isinstance(value, torch.SymInt) or (_is_compiling() and isinstance(value, int)):
-        return value  # type: ignore[return-value]
-    return whole(value, what)
-
-
-def _geometry(kernel: Any, stride: Steps, padding: Padding, dilation: Steps) -> tuple[Any, Any, Any]:
-    steps, holes = steps_of(stride, "stride", 2, _number), steps_of(dilation, "dilation", 2, _number)
-    return steps, padding_of(padding, tuple(kernel), steps, holes, _number), holes
-
-
-def _remembered_geometry(weight: Tensor, stride: Steps, padding: Padding, dilation: Steps) -> tuple[Any, Any, Any]:
-    key = (stride, padding, dilation, weight.shape) if isinstance(padding, str) else (stride, padding, dilation)
-    try:
-        found = _geometries.get(key)
-    except TypeError:  # a list among them
-        return _geometry(weight.shape[2:], stride, padding, dilation)
-    if found is None:
-        found = _geometry(weight.shape[2:], stride, padding, dilation)
-        if len(_geometries) < 4096:
-            _geometries[key] = found
-    return found
-
-
-@lru_cache(4096)
-def _text(
-    stride: Any, padding: Any, dilation: Any, groups: int, precision: str | None, activation: str | None, choices: str
-) -> str:
-    geometry = _geometry((1, 1), stride, padding, dilation)
-    return how_text(*geometry, groups, precision or "auto", activation or "none", choices, True)
-
-
-def _spelled(
-    stride: Any, padding: Any, dilation: Any, groups: int, precision: str | None, activation: str | None, choices: str
-) -> str | None:
-    return None if isinstance(padding, str) else _text(stride, padding, dilation, groups, precision, activation, choices)
+def _spelled(stride: Any, padding: Any, *rest: Any) -> str | None:
+    """The operator's text of the words between bias and residual; None where it depends on the filter's size."""
+    return None if isinstance(padding, str) else kept_as_written((1, 1), stride, padding, *rest).text
 
 
 _if_ready = if_ready(_spelled)
@@ -317,17 +263,13 @@ def conv2d_of_tensors(
             return y
     if x.dim() == 3:  # an image without a batch
         added = residual.unsqueeze(0) if isinstance(residual, Tensor) else residual
-        how = stride, padding, dilation, groups, precision, activation
-        return conv2d_of_tensors(x.unsqueeze(0), weight, bias, *how, added, reuse).squeeze(0)
-    if _is_compiling():
-        geometry = _geometry(weight.shape[2:], stride, padding, dilation)
-    else:
+        words = stride, padding, dilation, groups, precision, activation
+        return conv2d_of_tensors(x.unsqueeze(0), weight, bias, *words, added, reuse).squeeze(0)
+    if not _is_compiling():
         if x.dtype not in TYPES or not isinstance(weight, Tensor) or not (bias is None or isinstance(bias, Tensor)):
             _check_types(x, weight, bias)
-        geometry = _remembered_geometry(weight, stride, padding, dilation)
-    steps, edges, holes = geometry
-    words = precision or "auto", activation or "none", "", reuse
-    return call(x, weight, bias, steps, edges, holes, groups, *words, residual)
+    how = written(weight.shape[2:], stride, padding, dilation, groups, precision, activation, "", reuse)
+    return call(x, weight, bias, how, residual)
 
 
 def conv2d(

@@ -14,9 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .functional import _fake_sum, _library, _records_gradients, is_plain
-from .how import how_text, is_symbolic
+from .functional import _records_gradients, fake_sum, is_plain
+from .how import How
 from .native import EXACT_STRIDES, conv2d_forward, forward
+from .native import LIBRARY as _library
 from .run import pytorch_conv2d, run
 
 __all__ = ["conv2d_fused"]
@@ -24,36 +25,26 @@ __all__ = ["conv2d_fused"]
 _below_autograd: Any = torch._C._AutoDispatchBelowAutograd
 
 
-def _kernel(
-    x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, stride: Any, padding: Any, dilation: Any,
-    groups: int, precision: str = "auto", activation: str = "none", choices: str = "",
-) -> Tensor:  # fmt: skip
-    how = tuple(stride), tuple(padding), tuple(dilation), groups, precision, activation, choices
-    return run(x, weight, bias, *how, True, residual)
+def _kernel(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, *words: Any) -> Tensor:
+    return run(x, weight, bias, How.of(*words), residual)
 
 
-def _autograd(
-    x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, stride: Any, padding: Any, dilation: Any,
-    groups: int, precision: str = "auto", activation: str = "none", choices: str = "",
-) -> Tensor:  # fmt: skip
+def _autograd(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, *words: Any) -> Tensor:
+    how = How.of(*words)
     recorded = _records_gradients(x, weight, bias) or (residual is not None and residual.requires_grad)
     if torch.is_grad_enabled() and recorded:
-        return pytorch_conv2d(x, weight, bias, stride, padding, dilation, groups, activation, residual)
-    how = stride, padding, dilation, groups, precision, activation, choices, True
+        return pytorch_conv2d(x, weight, bias, how, residual)
     # Past the dispatcher, which would call Python a second time.
     if is_plain(x, weight, bias, residual):
-        return forward(x, weight, bias, residual, *how)
+        return forward(x, weight, bias, residual, how)
     with _below_autograd():
-        if is_symbolic(stride, padding, dilation, groups):
-            return conv2d_fused(x, weight, bias, residual, *how[:-1])  # type: ignore[no-any-return]
-        return conv2d_forward(x, weight, bias, residual, how_text(*how))  # type: ignore[no-any-return]
+        if how.is_symbolic:
+            return conv2d_fused(x, weight, bias, residual, *how.words[:-1])  # type: ignore[no-any-return]
+        return conv2d_forward(x, weight, bias, residual, how.text)  # type: ignore[no-any-return]
 
 
-def _fake_fused(
-    x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, stride: Any, padding: Any, dilation: Any,
-    groups: int, precision: str = "auto", activation: str = "none", choices: str = "",
-) -> Tensor:  # fmt: skip
-    return _fake_sum(x, weight, bias, residual, stride, padding, dilation, groups)
+def _fake(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, *words: Any) -> Tensor:
+    return fake_sum(x, weight, bias, residual, How.of(*words))
 
 
 _library.define(
@@ -65,5 +56,5 @@ _library.define(
 _library.impl("conv2d_fused", _kernel, "CPU")
 _library.impl("conv2d_fused", _kernel, "CUDA")
 _library.impl("conv2d_fused", _autograd, "Autograd")
-torch.library.register_fake("convtune::conv2d_fused", _fake_fused, lib=_library)
+torch.library.register_fake("convtune::conv2d_fused", _fake, lib=_library)
 conv2d_fused: Any = torch.ops.convtune.conv2d_fused.default

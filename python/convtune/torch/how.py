@@ -1,45 +1,127 @@
-"""What the operator below autograd does with its tensors, as the one text that graphs hold of it, which PyTorch hands
-over faster than lists. src/torch/how.h has its form."""
+"""How: all that an operator is told besides its tensors, as one value, and as the one text that graphs hold of it, which
+PyTorch hands over faster than lists. src/torch/how.h has the text's form."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
 import torch
 
-__all__ = ["how_text", "is_symbolic", "read_how"]
+from ..cached import cached_property
+from ..geometry import Padding, Steps, padding_of, steps_of, whole
+
+__all__ = ["How", "written"]
+
+_is_compiling = torch.compiler.is_compiling
 
 
-def is_symbolic(stride: Any, padding: Any, dilation: Any, groups: Any) -> bool:
-    """Whether one of the numbers is a symbol, as in a graph for any size, which no text can hold."""
-    return any(isinstance(one, torch.SymInt) for one in (*stride, *padding, *dilation, groups))
+@dataclass(frozen=True)
+class How:
+    """What a convolution does with its tensors. `stride`, `dilation`: (vertical, horizontal); `padding`: (top, left,
+    bottom, right), in pixels; a number may be a symbol, as in a graph for any size. `precision` and `activation`: a
+    Problem's words, of which "auto" is what PyTorch's settings allow. `choices`: the lines of optimize (run.choice_line);
+    "" leaves every problem to convtune. `reuse`: packed weights may be used again; no part of equality, since the plan
+    is the same."""
+
+    stride: tuple[Any, Any] = (1, 1)
+    padding: tuple[Any, Any, Any, Any] = (0, 0, 0, 0)
+    dilation: tuple[Any, Any] = (1, 1)
+    groups: Any = 1
+    precision: str = "auto"
+    activation: str = "none"
+    choices: str = ""
+    reuse: bool = field(default=True, compare=False)
+
+    @staticmethod
+    def of(stride: Any, padding: Any, dilation: Any, *rest: Any) -> How:
+        """From an operator's own arguments, of which PyTorch's dispatcher makes lists."""
+        words = tuple(stride), tuple(padding), tuple(dilation), *rest
+        if _is_compiling():
+            return How(*words)
+        try:
+            return _kept(*words)
+        except TypeError:  # a symbol has no hash
+            return How(*words)
+
+    @staticmethod
+    @lru_cache(4096)
+    def parse(text: str) -> How:
+        line, _, choices = text.partition("\n")
+        words = line.split(" ")
+        numbers = tuple(map(int, words[:9]))
+        precision, activation, reuse = words[9:]
+        geometry: Any = numbers[:2], numbers[2:6], numbers[6:8], numbers[8]
+        return How(*geometry, precision, activation, choices, reuse == "reuse")
+
+    @property
+    def geometry(self) -> tuple[Any, Any, Any, Any]:
+        return self.stride, self.padding, self.dilation, self.groups
+
+    @property
+    def words(self) -> tuple[Any, ...]:
+        """`convtune::conv2d`'s arguments behind its tensors; `convtune::conv2d_fused` has all but the last."""
+        return *self.geometry, self.precision, self.activation, self.choices, self.reuse
+
+    @cached_property
+    def text(self) -> str:
+        numbers = " ".join(str(int(one)) for one in (*self.stride, *self.padding, *self.dilation, self.groups))
+        text = f"{numbers} {self.precision} {self.activation} {'reuse' if self.reuse else 'pack'}"
+        return f"{text}\n{self.choices}" if self.choices else text
+
+    @cached_property
+    def is_symbolic(self) -> bool:
+        """Whether a number is a symbol, which no text can hold."""
+        numbers = *self.stride, *self.padding, *self.dilation, self.groups
+        return any(isinstance(one, torch.SymInt) for one in numbers)
+
+    @cached_property
+    def alone(self) -> How:
+        """The convolution without its activation."""
+        return self if self.activation == "none" else replace(self, activation="none")
+
+    @cached_property
+    def packing(self) -> How:
+        """The same convolution, whose weights are packed in every call."""
+        return replace(self, reuse=False) if self.reuse else self
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self.words[:-1])
+
+    def __hash__(self) -> int:  # asked in every call that is not ready
+        return self._hash
 
 
-@lru_cache(4096)
-def _text(*words: Any) -> str:
-    stride, padding, dilation, groups, precision, activation, choices, reuse = words
-    numbers = " ".join(str(int(one)) for one in (*stride, *padding, *dilation, groups))
-    text = f"{numbers} {precision} {activation} {'reuse' if reuse else 'pack'}"
-    return f"{text}\n{choices}" if choices else text
+_kept = lru_cache(4096)(How)
 
 
-def how_text(
-    stride: Any, padding: Any, dilation: Any, groups: int, precision: str, activation: str, choices: str, reuse: bool
-) -> str:
-    try:
-        return _text(stride, padding, dilation, groups, precision, activation, choices, reuse)
-    except TypeError:  # lists, of the dispatcher
-        rest = groups, precision, activation, choices, reuse
-        return _text(tuple(stride), tuple(padding), tuple(dilation), *rest)
+def _number(value: Any, what: str) -> int:
+    """A whole number, or a symbol of one. Dynamo's symbols pass for ints here, and take no guard of a range."""
+    if isinstance(value, torch.SymInt) or (_is_compiling() and isinstance(value, int)):
+        return value  # type: ignore[return-value]
+    return whole(value, what)
 
 
-@lru_cache(4096)
-def read_how(text: str) -> tuple[Any, ...]:
-    """(stride, padding, dilation, groups, precision, activation, choices, reuse)."""
-    line, _, choices = text.partition("\n")
-    words = line.split(" ")
-    numbers = tuple(map(int, words[:9]))
-    precision, activation, reuse = words[9:]
-    how = numbers[:2], numbers[2:6], numbers[6:8], numbers[8], precision, activation
-    return *how, choices, reuse == "reuse"
+def _written(
+    kernel: Any, stride: Steps, padding: Padding, dilation: Steps, groups: int, precision: str | None = None,
+    activation: str | None = None, choices: str = "", reuse: bool = True,
+) -> How:  # fmt: skip
+    steps, holes = steps_of(stride, "stride", 2, _number), steps_of(dilation, "dilation", 2, _number)
+    edges = padding_of(padding, tuple(kernel), steps, holes, _number)
+    return How.of(steps, edges, holes, groups, precision or "auto", activation or "none", choices, reuse)
+
+
+kept_as_written = lru_cache(4096)(_written)  # raises TypeError where one of the words is a list
+
+
+def written(kernel: Any, stride: Any, padding: Any, *rest: Any) -> How:
+    """From what a caller writes: numbers, pairs and words, None for what PyTorch's settings say. `kernel`: the filter's
+    (height, width), for a padding in words. Raises InvalidArgument."""
+    if not _is_compiling():
+        try:
+            return kept_as_written(kernel if isinstance(padding, str) else (1, 1), stride, padding, *rest)
+        except TypeError:
+            pass
+    return _written(kernel, stride, padding, *rest)

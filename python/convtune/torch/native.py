@@ -23,8 +23,8 @@ from torch.utils._python_dispatch import _disable_current_modes
 from .. import _library
 from ..caches import PLANS, Packed
 from ..convolution import Convolution
-from .how import how_text, read_how
-from .run import kernel, run
+from .how import How
+from .run import run
 
 __all__ = ["EXACT_STRIDES", "LIBRARY", "bound", "conv2d_forward", "forward", "if_ready", "is_native", "operator", "ready", "size", "watch"]
 
@@ -77,13 +77,13 @@ def _load() -> Any:
 
 def _prepare(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, how: str) -> Tensor:
     """Planned, packed and run by Python; ready in C++ from then on, where nothing was left to PyTorch."""
-    *rest, reuse = read_how(how)
+    told = How.parse(how)
 
     def offer(kept: Any, packed: int, stream: int, last: bool, y: Tensor) -> None:
         if not isinstance(kept, Packed):
             return
         owner = next(_owners)
-        any_precision = not (rest[4] == "auto" and x.is_cuda and x.dtype is _float32)
+        any_precision = not (told.precision == "auto" and x.is_cuda and x.dtype is _float32)
         taken = _native.convtune_torch_offer(
             owner, x._cdata, weight._cdata, None if bias is None else bias._cdata,
             None if residual is None else residual._cdata, y._cdata, how.encode(), kept.convolution._handle, packed,
@@ -92,7 +92,7 @@ def _prepare(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | 
         if taken:
             weakref.finalize(kept, _native.convtune_torch_drop, owner).atexit = False
 
-    return run(x, weight, bias, *rest, reuse, residual, None if _native is None else offer)
+    return run(x, weight, bias, told, residual, None if _native is None else offer)
 
 
 def _kernel(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, how: str) -> Tensor:
@@ -104,20 +104,15 @@ def _kernel(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | N
         raise
 
 
-def forward(
-    x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, stride: Any, padding: Any, dilation: Any,
-    groups: int, precision: str, activation: str, choices: str, reuse: bool,
-) -> Tensor:  # fmt: skip
+def forward(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, how: How) -> Tensor:
     """An eager call on ordinary tensors, no gradients."""
     if _native is None:
-        rest = groups, precision, activation, choices, reuse, residual
-        return kernel(x, weight, bias, stride, padding, dilation, *rest)
-    how = how_text(stride, padding, dilation, groups, precision, activation, choices, reuse)
-    if reuse and not x.is_neg() and (residual is None or not residual.is_neg()):  # which the dispatcher would resolve
-        y = ready(x, weight, bias, residual, how)
+        return run(x, weight, bias, how, residual)
+    if how.reuse and not x.is_neg() and (residual is None or not residual.is_neg()):  # which the dispatcher would resolve
+        y = ready(x, weight, bias, residual, how.text)
         if y is not None:
             return y  # type: ignore[no-any-return]
-    return _prepare(x, weight, bias, residual, how)
+    return _prepare(x, weight, bias, residual, how.text)
 
 
 def size() -> int:

@@ -17,6 +17,7 @@ from ..problem import Problem
 from ..problem import problem_of as problem_of_shapes
 from ..tensors import allowed_precision, check_like, pack, packed_weights
 from ..words import activation_of
+from .how import How, written
 
 __all__ = [
     "TYPES",
@@ -32,6 +33,7 @@ __all__ = [
     "like_output",
     "of_other_types",
     "output_format",
+    "problem_for",
     "problem_of",
     "pytorch_conv2d",
     "refuse_in_capture",
@@ -86,19 +88,18 @@ def activated(y: Tensor, activation: str) -> Tensor:
 
 
 def pytorch_conv2d(
-    x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int,
-    activation: str = "none", residual: Tensor | None = None,
-) -> Tensor:  # fmt: skip
+    x: Tensor, weight: Tensor, bias: Tensor | None, how: How, residual: Tensor | None = None
+) -> Tensor:
     """PyTorch's own convolution, which has no uneven padding, and takes a bias of x's type alone."""
     if bias is not None and bias.dtype is not x.dtype:
         bias = bias.to(x.dtype)
-    top, left, bottom, right = padding
+    stride, (top, left, bottom, right), dilation, groups = how.geometry
     if top == bottom and left == right:
         y = torch.conv2d(x, weight, bias, stride, (top, left), dilation, groups)
     else:
         x = _functional.pad(x, (left, right, top, bottom))
         y = torch.conv2d(x, weight, bias, stride, 0, dilation, groups)
-    return activated(y if residual is None else y + residual, activation)
+    return activated(y if residual is None else y + residual, how.activation)
 
 
 def like_output(residual: Tensor, y: Tensor) -> Tensor:
@@ -110,17 +111,16 @@ def like_output(residual: Tensor, y: Tensor) -> Tensor:
 
 
 def of_other_types(
-    x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int,
-    activation: str, residual: Tensor | None,
-) -> Tensor:  # fmt: skip
+    x: Tensor, weight: Tensor, bias: Tensor | None, how: How, residual: Tensor | None = None
+) -> Tensor:
     """PyTorch's own convolution of tensors that are not of TYPES, complex and integer ones among them."""
     check_like(weight, "w", x)
     if bias is not None:
         check_like(bias, "bias", x)
-    y = pytorch_conv2d(x, weight, bias, stride, padding, dilation, groups)
+    y = pytorch_conv2d(x, weight, bias, how.alone)
     if residual is not None:
         y = y + like_output(residual, y)
-    return activated(y, activation)
+    return activated(y, how.activation)
 
 
 class Planned:
@@ -173,13 +173,19 @@ def problem_of(
 ) -> Problem:  # fmt: skip
     """What is asked of convtune by a call with those tensors: of them only shape, type, memory format and device count.
     `bias_type`: where it is not x's."""
+    how = written(weight.shape[2:], stride, padding, dilation, groups, precision, activation)
+    return problem_for(x, weight, how, (bias_type or x.dtype) if has_bias else None, residual)
+
+
+def problem_for(x: Tensor, weight: Tensor, how: How, bias_type: torch.dtype | None, residual: bool = False) -> Problem:
+    """`problem_of` a call that does so. `bias_type`: None where there is no bias."""
     dtype = str(x.dtype).removeprefix("torch.") if x.dtype in TYPES else "float32"
     problem = problem_of_shapes(
-        x.shape, weight.shape, has_bias, stride, padding, dilation, groups, precision, activation, dtype, residual
+        x.shape, weight.shape, bias_type is not None, *how.geometry, how.precision, how.activation, dtype, residual
     )
-    if has_bias and bias_type is _float32 and dtype != "float32":
+    if bias_type is _float32 and dtype != "float32":
         problem = problem.replace(dtype=":".join([problem.dtype] * 3 + ["f32"]))
-    if precision == "auto" and dtype == "float32":
+    if how.precision == "auto" and dtype == "float32":
         problem = problem.replace(precision=allowed_precision(x.get_device() if x.is_cuda else -1))
     nhwc = wants_channels_last(x) or wants_channels_last(weight)
     return problem.replace(layout="nhwc") if nhwc else problem
@@ -204,19 +210,17 @@ def as_recorded(convolution: Convolution, x: Tensor) -> int:
 
 
 def _plan(
-    x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int,
-    precision: str, activation: str, choices: str, index: int, residual: bool = False,
-) -> Planned:  # fmt: skip
+    x: Tensor, weight: Tensor, bias: Tensor | None, how: How, index: int, residual: bool = False
+) -> Planned:
     if bias is not None and bias.shape != weight.shape[:1]:
         raise InvalidArgument(f"bias has the shape {tuple(bias.shape)}; it must be {tuple(weight.shape[:1])}")
-    how = stride, padding, dilation, groups, precision, activation, residual, None if bias is None else bias.dtype
-    problem = problem_of(x, weight, bias is not None, *how)
+    problem = problem_for(x, weight, how, None if bias is None else bias.dtype, residual)
     device = "cpu" if index < 0 else f"cuda:{index}"
     plan: tuple[Problem, str | None, str | None] = (problem, None, None)
     if problem.n == 0:
         return Planned(None, problem)
-    if choices:
-        proven = choice(choices, device, problem)
+    if how.choices:
+        proven = choice(how.choices, device, problem)
         if proven is None:
             return Planned(None, problem)
         plan = proven
@@ -226,12 +230,12 @@ def _plan(
     except Unsupported:
         pass
     except InvalidArgument:
-        if not choices:  # else proven by another version of convtune, whose configs were others
+        if not how.choices:  # else proven by another version of convtune, whose configs were others
             raise
     else:
         if convolution.plan.algorithm != "reference":  # right, and slower than anything of PyTorch's
             return Planned(convolution, problem)
-    return Planned(None, problem, apart=activation != "none" or residual)
+    return Planned(None, problem, apart=how.activation != "none" or residual)
 
 
 def convolution_of(
@@ -240,27 +244,25 @@ def convolution_of(
 ) -> Convolution | None:  # fmt: skip
     """The convolution that the operator runs for those arguments, planned if it was not; None where PyTorch's own
     runs. For tests and for the curious."""
-    index = x.get_device() if x.is_cuda else -1
-    rest = stride, padding, dilation, groups, precision, activation, choices, index, residual
-    return _plan(x, weight, bias, *rest).convolution
+    how = written(weight.shape[2:], stride, padding, dilation, groups, precision, activation, choices)
+    return _plan(x, weight, bias, how, x.get_device() if x.is_cuda else -1, residual).convolution
 
 
 def run(
-    x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int,
-    precision: str = "auto", activation: str = "none", choices: str = "", reuse: bool = True,
-    residual: Tensor | None = None, offer: Any = None,
-) -> Tensor:  # fmt: skip
+    x: Tensor, weight: Tensor, bias: Tensor | None, how: How, residual: Tensor | None = None, offer: Any = None
+) -> Tensor:
     """The operator on a CPU and on a GPU: no gradients, tensors with memory. x of TYPES is convtune's, with a bias of its
     type or float32; any other type is PyTorch's. `residual` has the output's shape and x's type. `offer` is called with
     what keeps the packed weights, their address, the stream, whether the kernel's tensors lie channels last, and y."""
     dtype = x.dtype
     if dtype not in TYPES or weight.dtype is not dtype:
-        y = of_other_types(x, weight, bias, stride, padding, dilation, groups, activation, residual)
+        y = of_other_types(x, weight, bias, how, residual)
         return y.contiguous(memory_format=output_format(x, weight))
     index, capturing, stream = -1, False, 0
     if x.is_cuda:
         index, capturing = x.get_device(), _capturing()
         stream = _raw_stream(index)
+    precision = how.precision
     if precision == "auto" and dtype is _float32:
         precision = allowed_precision(index)
     if x.dim() != 4 or weight.dim() != 4:
@@ -272,28 +274,26 @@ def run(
         lies = x.is_contiguous(memory_format=format)
     # Nothing is checked twice: shapes when they are planned, weight and bias when they are packed.
     key = (
-        x.shape, weight.shape, None if bias is None else bias.dtype, stride, padding, dilation, groups, precision,
-        activation, choices, index, format, dtype, residual is None,
+        x.shape, weight.shape, None if bias is None else bias.dtype, how, precision, index, format, dtype,
+        residual is None,
     )  # fmt: skip
     planned = PLANS.peek(key)
     if planned is None:
-        how = stride, padding, dilation, groups, precision, activation, choices, index, residual is not None
-        planned = PLANS.get_or_make(key, lambda: _plan(x, weight, bias, *how))
+        planned = PLANS.get_or_make(key, lambda: _plan(x, weight, bias, how, index, residual is not None))
     convolution = planned.convolution
     if residual is not None and (residual.shape != planned.output_shape or residual.dtype is not dtype):
         check_like(residual, "residual", x)
         raise InvalidArgument(f"residual has the shape {tuple(residual.shape)}; it must be {planned.output_shape}")
     if planned.apart:
-        rest = stride, padding, dilation, groups, precision, "none", choices, reuse
-        y = run(x, weight, bias, *rest)
-        return activated(y if residual is None else y.add_(residual), activation)
+        y = run(x, weight, bias, how.alone)
+        return activated(y if residual is None else y.add_(residual), how.activation)
     # cuDNN's workspace is ours and of one stream: a graph takes PyTorch's, from the graph's own memory.
     if convolution is None or (capturing and convolution.plan.algorithm == "cudnn"):
-        y = pytorch_conv2d(x, weight, bias, stride, padding, dilation, groups, activation, residual)
+        y = pytorch_conv2d(x, weight, bias, how, residual)
         return y.contiguous(memory_format=format)
     if capturing:
         _recorded.add(convolution)
-    if capturing or not reuse:
+    if capturing or not how.reuse:
         kept, packed = pack(convolution, weight, bias, x, stream)
     else:
         kept, packed = packed_weights(convolution, weight, bias, x, stream)
@@ -339,11 +339,9 @@ def _read_as(residual: Tensor, x: Tensor, format: torch.memory_format) -> Tensor
     return residual.resolve_neg().clone(memory_format=format)
 
 
-def kernel(
-    x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, *rest: Any
-) -> Tensor:
-    """`run`, as the dispatcher calls it: with lists."""
-    return run(x, weight, bias, tuple(stride), tuple(padding), tuple(dilation), *rest)
+def kernel(x: Tensor, weight: Tensor, bias: Tensor | None, *words: Any) -> Tensor:
+    """`run`, as the dispatcher calls it."""
+    return run(x, weight, bias, How.of(*words))
 
 
 def output_format(x: Tensor, weight: Tensor) -> torch.memory_format:

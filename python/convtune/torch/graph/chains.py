@@ -3,7 +3,7 @@ for the process, since graphs are compiled again."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -49,10 +49,11 @@ def described(chain: Chain) -> Fused:
     bias_type = None
     if chain.has_bias:
         bias_type = bias.meta["val"].dtype if chain.fold.as_they_are else torch.float32
+    geometry: Any = {name: _hints(getattr(chain.how, name)) for name in ("stride", "padding", "dilation")}
     return Fused(
         chain.convolution.name, _hints(x.shape), _hints(x.stride()), _hints(weight.shape), _hints(weight.stride()),
-        x.dtype, x.device, bias_type, tuple(one if isinstance(one, int) else _hints(one) for one in chain.how),
-        None if residual is None else _hints(residual.stride()), chain.activation,
+        x.dtype, x.device, bias_type, replace(chain.how, **geometry),
+        None if residual is None else _hints(residual.stride()),
         chain.fold.places[2] is not None, linear=chain.linear,
     )  # fmt: skip
 
@@ -64,11 +65,10 @@ def _is_symbolic(chain: Chain) -> bool:
 def _forced(fused: Fused) -> str | None:
     """A plan of convtune's kernel for that chain; "" where the vendor's through convtune computes it; None where none
     does."""
-    x = torch.empty_strided(fused.shape, fused.strides, dtype=fused.dtype, device=fused.device)
-    weight = torch.empty_strided(fused.weight_shape, fused.weight_strides, dtype=fused.dtype, device=fused.device)
+    x, weight = fused.empty()
     bias = None if fused.bias_type is None else torch.empty(weight.shape[0], dtype=fused.bias_type, device=fused.device)
-    rest: Any = "auto", fused.activation, "", fused.residual_strides is not None
-    convolution = convolution_of(x, weight, bias, *fused.how, *rest)
+    rest: Any = *fused.how.words[:-1], fused.residual_strides is not None
+    convolution = convolution_of(x, weight, bias, *rest)
     if convolution is not None and convolution.plan.algorithm not in VENDORS:
         problem, plan = fused.problem, convolution.plan
         return choice_line(device_of(fused), problem, problem, plan.algorithm, plan.config)

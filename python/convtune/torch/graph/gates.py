@@ -13,6 +13,7 @@ from torch.fx import Graph, Node
 
 from ...errors import Unsupported
 from ...optimize_report import Layer
+from ..how import How
 from ..measure.contests import key_of, recall
 from ..measure.decide import check_and_contest, median_us
 from ..measure.sides import Fused, FusedSides, random
@@ -24,13 +25,12 @@ from .squeeze import FIRSTS, SECONDS, conv2d_scaled, is_for, squeeze_excite
 
 __all__ = ["Gate", "Scaled", "gates_and_scaled"]
 
-_ONCE: Any = ((1, 1), (0, 0, 0, 0), (1, 1), 1)
 _decided: dict[Any, Any] = {}  # (report's row, whether; or the tile, or None)
 
 
 def _is_pointwise(chain: Chain) -> bool:
     """A 1x1 convolution that reads every pixel once."""
-    return tuple(chain.weight.meta["val"].shape[2:]) == (1, 1) and chain.how == _ONCE
+    return tuple(chain.weight.meta["val"].shape[2:]) == (1, 1) and chain.how.geometry == How().geometry
 
 
 def _is_of_kernels(value: Tensor) -> bool:
@@ -193,7 +193,7 @@ class _ScaledSides:
         x = self.x[:images].double() * self.scale[:images].double()
         bias = None if side.bias is None else side.bias.double()
         residual = None if side.residual is None else side.residual[:images].double()
-        return pytorch_conv2d(x, side.weight.double(), bias, *fused.how, fused.activation, residual)
+        return pytorch_conv2d(x, side.weight.double(), bias, fused.how, residual)
 
     def pytorch(self) -> Tensor:
         self.side.x = self.x * self.scale
@@ -201,7 +201,7 @@ class _ScaledSides:
 
     def convtune(self, tile: Any) -> Callable[[], Tensor]:
         side = self.side
-        rest = self.x, self.scale, side.weight, side.bias, side.residual, side.fused.activation, list(tile)
+        rest = self.x, self.scale, side.weight, side.bias, side.residual, side.fused.how.activation, list(tile)
         return lambda: conv2d_scaled(*rest)  # type: ignore[no-any-return]
 
 

@@ -4,7 +4,7 @@ is found as far as one operator can compute it, and rewritten into that operator
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from torch.fx import Graph, Node
 from ...words import activation_text
 from ..folding import Fold
 from ..fused import conv2d_fused
+from ..how import How
 from ..packed import conv2d_packed, layout_of
 from ..run import TYPES, output_format
 
@@ -71,11 +72,10 @@ class Chain:
         self.tail.replace_all_uses_with(made)
 
     @property
-    def how(self) -> tuple[Any, ...]:
-        """stride, padding, dilation, groups, as the operator takes them."""
+    def how(self) -> How:
         arguments: tuple[Any, ...] = self.convolution.args
         _, _, _, stride, (vertical, horizontal), dilation, _, _, groups = arguments
-        return tuple(stride), (vertical, horizontal, vertical, horizontal), tuple(dilation), groups
+        return How(tuple(stride), (vertical, horizontal) * 2, tuple(dilation), groups, activation=self.activation)  # type: ignore[arg-type]
 
 
 def only_user(node: Node) -> Node | None:
@@ -241,7 +241,7 @@ def rewrite(graph: Graph, chain: Chain, constants: tuple[Node | None, ...], choi
             made = graph.call_function(conv2d_packed, (x, *constants, residual, choices))
         else:
             weight, bias = constants or chain.convolution.args[1:3]  # type: ignore[misc]
-            how = *chain.how, "auto", chain.activation, choices
-            made = graph.call_function(conv2d_fused, (chain.x, weight, bias, chain.residual, *how))
+            words = replace(chain.how, choices=choices).words[:-1]
+            made = graph.call_function(conv2d_fused, (chain.x, weight, bias, chain.residual, *words))
     made.meta = dict(chain.tail.meta)
     return made

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..how import How
 from ..native import LIBRARY as _library
 from ..run import pytorch_conv2d
 
@@ -26,7 +27,6 @@ __all__ = ["FIRSTS", "SECONDS", "conv2d_scaled", "is_for", "is_half_image", "pro
 _HALF = (torch.float16, torch.bfloat16)
 _MOST_ELEMENTS = 1 << 31  # kernels count in 32 bits
 _functional: Any = torch.nn.functional
-_ONCE: Any = ((1, 1), (0, 0, 0, 0), (1, 1), 1)
 FIRSTS = ("relu", "silu")
 SECONDS = ("sigmoid", "hardsigmoid")
 
@@ -66,10 +66,10 @@ def _gate_kernel(
 ) -> Tensor:  # fmt: skip
     if not is_for(x) or first not in FIRSTS or second not in SECONDS:
         pooled = x.mean((2, 3), keepdim=True)
-        hidden = pytorch_conv2d(pooled, w1, b1, *_ONCE, first)
+        hidden = pytorch_conv2d(pooled, w1, b1, How(activation=first))
         if second == "hardsigmoid":
-            return _functional.hardsigmoid(pytorch_conv2d(hidden, w2, b2, *_ONCE))  # type: ignore[no-any-return]
-        return pytorch_conv2d(hidden, w2, b2, *_ONCE, second)
+            return _functional.hardsigmoid(pytorch_conv2d(hidden, w2, b2, How()))  # type: ignore[no-any-return]
+        return pytorch_conv2d(hidden, w2, b2, How(activation=second))
     gate = _fake_gate(x, w1, b1, w2, b2, first, second)
     with torch.cuda.device(x.device):
         own = w1.contiguous(), b1, w2.contiguous(), b2
@@ -89,7 +89,7 @@ def _scaled_kernel(
     y = _fake_scaled(x, scale, weight, bias, residual, activation, tile)
     lies = residual is None or residual.is_contiguous(memory_format=torch.channels_last)
     if not is_for(x) or not lies or y.numel() >= _MOST_ELEMENTS or activation not in ("none", *FIRSTS):
-        return y.copy_(pytorch_conv2d(x * scale, weight, bias, *_ONCE, activation, residual))
+        return y.copy_(pytorch_conv2d(x * scale, weight, bias, How(activation=activation), residual))
     with torch.cuda.device(x.device):
         launch: Any = _kernels().launch_scaled
         launch(x, scale.contiguous(), weight.contiguous(), bias, residual, y, activation, tile)

@@ -13,10 +13,11 @@ from torch import Tensor
 from ...nn import Conv2d
 from ...problem import Problem
 from ..functional import call
+from ..how import How
 from ..native import forward
-from ..run import activated, problem_of, pytorch_conv2d
+from ..run import activated, problem_for, pytorch_conv2d
 
-__all__ = ["Fused", "FusedSides", "Sides", "random"]
+__all__ = ["Fused", "FusedSides", "Sides", "how_of", "random"]
 
 _EXACT_FLOPS = 2e11  # in double precision a GPU takes some 10 ms for it
 
@@ -27,15 +28,20 @@ def random(shape: Any, strides: Any, dtype: torch.dtype, device: torch.device) -
     return torch.rand(extent, device=device).mul_(2).sub_(1).to(dtype).as_strided(shape, strides)
 
 
-def _exact(images: int, x: Tensor, weight: Tensor, bias: Tensor | None, how: tuple[Any, ...]) -> Tensor:
-    stride, (top, left, bottom, right), dilation, groups = how
-    problem, height = problem_of(x, weight, False, *how), x.shape[2]
+def how_of(module: Any) -> How:
+    """A torch.nn.Conv2d's own, with its zero padding."""
+    return How(module.stride, Conv2d._edges(module), module.dilation, module.groups)
+
+
+def _exact(images: int, x: Tensor, weight: Tensor, bias: Tensor | None, how: How) -> Tensor:
+    top, left, bottom, right = how.padding
+    problem, height = problem_for(x, weight, how, None), x.shape[2]
     work = problem.flops / problem.n * min(images, problem.n)
-    least = dilation[0] * (weight.shape[2] - 1) + 1
+    least = how.dilation[0] * (weight.shape[2] - 1) + 1
     rows = max(int(height * min(1.0, _EXACT_FLOPS / max(work, 1))), min(least, height))
-    edges = top, left, bottom if rows == height else 0, right
+    how = replace(how, padding=(top, left, bottom if rows == height else 0, right), activation="none")
     exact_bias = None if bias is None else bias.detach().double()
-    return pytorch_conv2d(x[:images, :, :rows].double(), weight.double(), exact_bias, stride, edges, dilation, groups)
+    return pytorch_conv2d(x[:images, :, :rows].double(), weight.double(), exact_bias, how)
 
 
 class Sides:
@@ -47,7 +53,7 @@ class Sides:
         self.x = random(shape, strides, dtype, device)
         self.weight, self.bias = module.weight.to(dtype), module.bias  # autocast: of another type
         self.pytorch_bias = None if module.bias is None else module.bias.to(dtype)
-        self.how = module.stride, Conv2d._edges(module), module.dilation, module.groups  # type: ignore[arg-type]
+        self.how = how_of(module)
 
     def expected(self) -> Tensor:
         return self.pytorch()
@@ -57,13 +63,13 @@ class Sides:
         return _exact(images, self.x, self.weight.detach(), self.bias, self.how)
 
     def pytorch(self) -> Tensor:
-        stride, edges, dilation, groups = self.how
+        stride, edges, dilation, groups = self.how.geometry
         uneven = edges[0] != edges[2] or edges[1] != edges[3]
         edges_or_same = "same" if uneven else edges[:2]
         return torch.conv2d(self.x, self.weight, self.pytorch_bias, stride, edges_or_same, dilation, groups)
 
     def convtune(self, line: str) -> Callable[[], Tensor]:
-        return lambda: call(self.x, self.weight, self.bias, *self.how, "auto", "none", line)
+        return lambda: call(self.x, self.weight, self.bias, replace(self.how, choices=line))
 
 
 @dataclass
@@ -80,19 +86,21 @@ class Fused:
     dtype: torch.dtype
     device: torch.device
     bias_type: torch.dtype | None
-    how: tuple[Any, ...]
+    how: How
     residual_strides: tuple[int, ...] | None
-    activation: str
     normed: bool
     eager: bool = False
     linear: bool = False
 
+    def empty(self) -> tuple[Tensor, Tensor]:
+        """Image and weight, with no numbers in them yet."""
+        kind: Any = {"dtype": self.dtype, "device": self.device}
+        weight = torch.empty_strided(self.weight_shape, self.weight_strides, **kind)
+        return torch.empty_strided(self.shape, self.strides, **kind), weight
+
     @property
     def problem(self) -> Problem:
-        x = torch.empty_strided(self.shape, self.strides, dtype=self.dtype, device=self.device)
-        weight = torch.empty_strided(self.weight_shape, self.weight_strides, dtype=self.dtype, device=self.device)
-        rest: Any = "auto", self.activation, self.residual_strides is not None, self.bias_type
-        return problem_of(x, weight, self.bias_type is not None, *self.how, *rest)
+        return problem_for(*self.empty(), self.how, self.bias_type, self.residual_strides is not None)
 
     @property
     def kind(self) -> str:
@@ -116,22 +124,21 @@ class FusedSides:
         self.bias = None if kind is None else random((fused.weight_shape[0],), (1,), kind, device)
         self.residual: Tensor | None = None
         if fused.residual_strides is not None:
-            shape = pytorch_conv2d(self.x, self.weight, None, *fused.how).shape
+            shape = pytorch_conv2d(self.x, self.weight, None, fused.how).shape
             self.residual = random(shape, fused.residual_strides, fused.dtype, device)
         self.norm: Any = [
             one.to(device) for one in (torch.zeros(fused.weight_shape[0]), torch.ones(fused.weight_shape[0]))
         ]
 
     def expected(self) -> Tensor:
-        rest = *self.fused.how, self.fused.activation, self.residual
-        return pytorch_conv2d(self.x, self.weight, self.bias, *rest)
+        return pytorch_conv2d(self.x, self.weight, self.bias, self.fused.how, self.residual)
 
     def exact(self, images: int) -> Tensor:
         """As `Sides.exact`."""
         y = _exact(images, self.x, self.weight, self.bias, self.fused.how)
         if self.residual is not None:
             y += self.residual[:images, :, : y.shape[2]].double()
-        return activated(y, self.fused.activation)
+        return activated(y, self.fused.how.activation)
 
     def pytorch(self) -> Tensor:
         fused = self.fused
@@ -139,17 +146,17 @@ class FusedSides:
         if fused.linear:
             y = (self.x.permute(0, 2, 3, 1) @ self.weight.flatten(1).t()).permute(0, 3, 1, 2)
         else:
-            y = pytorch_conv2d(self.x, self.weight, None if is_apart else self.bias, *fused.how)
+            y = pytorch_conv2d(self.x, self.weight, None if is_apart else self.bias, fused.how.alone)
         if fused.eager:
             if fused.normed:
                 y = torch.nn.functional.batch_norm(y, *self.norm, *self.norm[::-1])
-            return activated(y if self.residual is None else y + self.residual, fused.activation)
+            return activated(y if self.residual is None else y + self.residual, fused.how.activation)
         if self.residual is not None:
             return y + self.residual
-        if fused.activation != "none":
-            return activated(y, fused.activation)
+        if fused.how.activation != "none":
+            return activated(y, fused.how.activation)
         return y + 1 if fused.normed else y
 
     def convtune(self, line: str) -> Callable[[], Tensor]:
-        rest = self.residual, *self.fused.how, "auto", self.fused.activation, line, True
-        return lambda: forward(self.x, self.weight, self.bias, *rest)
+        how = replace(self.fused.how, choices=line)
+        return lambda: forward(self.x, self.weight, self.bias, self.residual, how)

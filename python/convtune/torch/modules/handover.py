@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from .. import autocast
 from ..folding import Fold, Folded
 from ..functional import call_if_ready, is_plain
+from ..how import How
 from ..native import forward
 from ..run import TYPES
 from .structure import Caller, Followers, is_watched
@@ -189,7 +190,8 @@ def _computed(module: Any, behind: Followers, x: Tensor) -> Tensor | None:
     made = _weights(module.led, behind.norm, x, sources)
     if made is None:
         return None
-    return forward(x, *made, None, module.stride, module._edges(), module.dilation, module.groups, *words, True)
+    how = How.of(module.stride, module._edges(), module.dilation, module.groups, *words)
+    return forward(x, *made, None, how)
 
 
 def _sources(norm: Any, *own: Tensor | None) -> tuple[Any, ...]:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from ...nn import Conv2d
 from ...optimize_report import Layer
 from ...problem import Problem
 from .. import autocast
-from ..measure.sides import Fused, FusedSides, Sides
-from ..run import TYPES, problem_of
+from ..measure.sides import Fused, FusedSides, Sides, how_of
+from ..run import TYPES, problem_for
 from .structure import Followers
 
 __all__ = ["Seen", "find", "grouped"]
@@ -64,10 +63,10 @@ class Seen:
         module, behind = self.module, self.behind
         if behind is None:
             return None
-        how = module.stride, Conv2d._edges(module), module.dilation, module.groups  # type: ignore[arg-type]
+        how = replace(how_of(module), activation=behind.activation)
         return Fused(
             self.name, self.shape, self.strides, tuple(module.weight.shape), module.weight.stride(), self.dtype,
-            self.device, behind.bias_type(module.bias), how, None, behind.activation, behind.norm is not None,
+            self.device, behind.bias_type(module.bias), how, None, behind.norm is not None,
             eager=True,
         )  # fmt: skip
 
@@ -86,13 +85,6 @@ def _refusal(module: torch.nn.Conv2d, x: Tensor) -> str:
     return ""
 
 
-def _padded(module: torch.nn.Conv2d, x: Tensor) -> tuple[Tensor, tuple[int, int, int, int]]:
-    """The convolution's own input and zero padding."""
-    if module.padding_mode != "zeros":
-        x = torch.nn.functional.pad(x, module._reversed_padding_repeated_twice, mode=module.padding_mode)
-    return x, Conv2d._edges(module)  # type: ignore[arg-type]
-
-
 def find(
     model: torch.nn.Module, run: Callable[[], object], behind: Mapping[torch.nn.Module, Followers]
 ) -> tuple[list[Seen], int]:
@@ -107,17 +99,17 @@ def find(
         x = args[0] if args else kwargs["input"]
         refusal, problem, follow = _refusal(module, x), None, None
         if not refusal:
-            x, edges = _padded(module, x)
+            if module.padding_mode != "zeros":
+                x = torch.nn.functional.pad(x, module._reversed_padding_repeated_twice, mode=module.padding_mode)
             x, weight, bias, _ = autocast.cast(
                 autocast.type_of(x) or x.dtype, x, module.weight, module.bias, None, keeps=False
             )
             follow = behind.get(module)
             bias_type = None if bias is None else bias.dtype
-            activation = "none"
+            how = how_of(module)
             if follow is not None:
-                bias_type, activation = follow.bias_type(bias), follow.activation
-            how = module.stride, edges, module.dilation, module.groups, "auto", activation, False, bias_type
-            problem = problem_of(x, weight, bias_type is not None, *how)
+                bias_type, how = follow.bias_type(bias), replace(how, activation=follow.activation)
+            problem = problem_for(x, weight, how, bias_type)
         seen = found.setdefault(
             (id(module), problem, refusal),
             Seen(module, names[id(module)], problem, refusal, tuple(x.shape), x.stride(), x.dtype, x.device, behind=follow),
