@@ -6,7 +6,8 @@ from torch_support import assert_near, inductors_graphs, torch
 
 from convtune.torch import backend as torch_compile
 from convtune.torch.fused import conv2d_fused
-from convtune.torch.graph import chains, linear
+from convtune.torch.graph import chains
+from convtune.torch.graph.operators import linear
 from convtune.torch.packed import conv2d_packed
 
 nn, functional, aten = torch.nn, torch.nn.functional, torch.ops.aten

@@ -5,8 +5,8 @@ import pytest
 from torch_support import each_device, inductors_graphs, run_in_the_interpreter, torch
 
 from convtune.torch import backend as torch_compile
-from convtune.torch.graph import norms as torch_norms
-from convtune.torch.graph.norms import group_coefficients
+from convtune.torch.graph.operators import norms as torch_norms
+from convtune.torch.graph.operators.norms import group_coefficients
 
 nn, functional, aten = torch.nn, torch.nn.functional, torch.ops.aten
 # (N, C, H, W), groups, mean of the values: far from 0, sums of squares would lose what there is to find.
@@ -37,7 +37,7 @@ def check(shape, groups, mean, affine, offset, dtype, device, run):
 
 
 def of_kernels(shape, groups, mean, dtype, device):
-    from convtune.torch.graph.norm_kernels import launch_coefficients
+    from convtune.torch.graph.operators.norm_kernels import launch_coefficients
 
     def run(x, weight, bias, offset, groups, eps):
         scale, shift = (torch.full((*shape[:2], 1, 1), torch.nan, device=device) for _ in range(2))

@@ -3,7 +3,7 @@
 import pytest
 from torch_support import torch
 
-from convtune.torch.graph import pools
+from convtune.torch.graph.operators import pools
 
 functional, aten = torch.nn.functional, torch.ops.aten
 

@@ -5,10 +5,10 @@ import pytest
 from torch_support import each_device, inductors_graphs, run_in_the_interpreter, torch
 
 from convtune.torch import backend as torch_compile
-from convtune.torch.graph import gates, squeeze
-from convtune.torch.graph.gates import _decided
-from convtune.torch.graph.norms import group_coefficients
-from convtune.torch.graph.squeeze import conv2d_scaled, squeeze_excite
+from convtune.torch.graph.operators import gates, squeeze
+from convtune.torch.graph.operators.gates import _decided
+from convtune.torch.graph.operators.norms import group_coefficients
+from convtune.torch.graph.operators.squeeze import conv2d_scaled, squeeze_excite
 
 nn, functional, aten = torch.nn, torch.nn.functional, torch.ops.aten
 ACTIVATIONS = {
@@ -62,7 +62,7 @@ def check_scaled(shape, k, activation, residual, dtype, device, run):
 
 def of_kernels(shape, k, dtype, device):
     """Every form of both kernels on one shape: by the launchers themselves."""
-    from convtune.torch.graph.squeeze_kernels import launch_gate, launch_scaled, tiles_of
+    from convtune.torch.graph.operators.squeeze_kernels import launch_gate, launch_scaled, tiles_of
 
     def gate(x, *rest):
         y = x.new_empty(*x.shape[:2], 1, 1)

@@ -3,7 +3,7 @@
 import pytest
 from torch_support import torch
 
-from convtune.torch.graph.tidy import tidied
+from convtune.torch.graph.operators.tidy import tidied
 
 nn, aten = torch.nn, torch.ops.aten
 _channels_last = torch.channels_last

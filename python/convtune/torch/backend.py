@@ -34,10 +34,10 @@ from .caches import tag
 from .folding import Fold, Folded, Packing
 from .graph.capture import captured
 from .graph.chains import Wanted, decided
-from .graph.gates import gates_and_scaled
-from .graph.linear import linear_chains
+from .graph.operators.gates import gates_and_scaled
+from .graph.operators.linear import linear_chains
 from .graph.lowering import install
-from .graph.norms import group_coefficients
+from .graph.operators.norms import group_coefficients
 from .graph.patterns import Chain, Weights, chains, rewrite
 from .measure.proof import aside, whole
 from .packed import planned

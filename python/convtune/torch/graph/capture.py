@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
 
 from ..run import wants_channels_last
-from .norms import NormsAsTheyLie, take_offsets
-from .pools import PoolsByRows
-from .tidy import tidied
+from .operators.norms import NormsAsTheyLie, take_offsets
+from .operators.pools import PoolsByRows
+from .operators.tidy import tidied
 
 __all__ = ["captured"]
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.fx import Graph, Node
 from torch.overrides import TorchFunctionMode
 
-from ..native import LIBRARY as _library
+from ...native import LIBRARY as _library
 from .squeeze import is_for, processors
 
 __all__ = ["NormsAsTheyLie", "group_coefficients", "take_offsets"]

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
-from ..folding import Fold
-from .patterns import Chain, Weights, activation_of_node, aten, only_user
+from ...folding import Fold
+from ..patterns import Chain, Weights, activation_of_node, aten, only_user
 from .squeeze import is_half_image
 
 __all__ = ["LinearChain", "linear_chains"]

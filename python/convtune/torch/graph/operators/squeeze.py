@@ -18,9 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..how import How
-from ..native import LIBRARY as _library
-from ..run import pytorch_conv2d
+from ...how import How
+from ...native import LIBRARY as _library
+from ...run import pytorch_conv2d
 
 __all__ = ["FIRSTS", "SECONDS", "conv2d_scaled", "is_for", "is_half_image", "processors", "squeeze_excite"]
 

@@ -11,16 +11,16 @@ import torch
 from torch import Tensor
 from torch.fx import Graph, Node
 
-from ...errors import Unsupported
-from ...optimize_report import Layer
-from ..how import How
-from ..measure.contests import key_of, recall
-from ..measure.decide import check_and_contest, median_us
-from ..measure.sides import Fused, FusedSides, random
-from ..measure.timing import Stopwatch
-from ..run import fingerprint, pytorch_conv2d
-from .chains import Wanted, described
-from .patterns import Chain, aten, only_user
+from ....errors import Unsupported
+from ....optimize_report import Layer
+from ...how import How
+from ...measure.contests import key_of, recall
+from ...measure.decide import check_and_contest, median_us
+from ...measure.sides import Fused, FusedSides, random
+from ...measure.timing import Stopwatch
+from ...run import fingerprint, pytorch_conv2d
+from ..chains import Wanted, described
+from ..patterns import Chain, aten, only_user
 from .squeeze import FIRSTS, SECONDS, conv2d_scaled, is_for, squeeze_excite
 
 __all__ = ["Gate", "Scaled", "gates_and_scaled"]
