@@ -22,6 +22,17 @@ def no_contest_before():
         contests.forget()
 
 
+@pytest.fixture(scope="module")
+def one_thread():
+    """Calls this small take longer to share than to do, the more so on a machine that others use."""
+    import convtune
+
+    before = convtune.devices()[-1].units
+    convtune.set_cpu_threads(1)
+    yield
+    convtune.set_cpu_threads(before)
+
+
 @pytest.fixture
 def afresh():
     """PyTorch's compiler and ours as if nothing had been compiled yet, in full fp32."""
@@ -34,6 +45,7 @@ def afresh():
     torch._dynamo.reset()
     chains._decided.clear()
     yield
+    chains._decided.clear()
     torch._dynamo.reset()
     torch.backends.cudnn.allow_tf32 = before
 

@@ -1,8 +1,61 @@
 """ONNX files for the tests of --model, made by onnx.helper: networks that everybody knows, without their numbers, since
 nothing of them is run. Weights are external data whose file is not there, so that nothing may need it."""
 
+import json
+import math
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
 import onnx
 from onnx import TensorProto, helper
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "src" / "onnx"))
+import onnx_reader  # noqa: E402
+
+# A sanitizer in the process that reads a file takes more memory than that one may have.
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+
+
+def run(*arguments):
+    arguments = [shutil.which("convtune"), *map(str, arguments)]
+    return subprocess.run(arguments, capture_output=True, text=True, timeout=300, env=ENVIRONMENT)
+
+
+def listed(path, *options):
+    """By the whole command: {the problem: how often}, and the JSON."""
+    ran = run("cases", "--model", path, "--python", sys.executable, "--json", "-", *options)
+    assert ran.returncode == 0, ran.stderr
+    found = json.loads(ran.stdout)
+    for one in found["convolutions"]:
+        assert one["count"] == len(one["layers"]) > 0
+    return {one["problem"]: one["count"] for one in found["convolutions"]}, found
+
+
+def refused(path, *options, command="cases"):
+    ran = run(command, "--model", path, "--python", sys.executable, *options)
+    assert ran.returncode == 2 and ran.stdout == "", ran
+    errors = [line for line in ran.stderr.splitlines() if line.startswith("convtune: error: ")]
+    assert len(errors) == 1, ran.stderr
+    return ran.stderr
+
+
+def read(model, batch=None, shapes=None):
+    """In this process, and each line as a Problem: (name, Problem, count)..., skipped."""
+    import convtune  # not at the top: tests/fuzz/onnx_fuzz.py does without
+
+    found = onnx_reader.read(onnx.ModelProto.FromString(model.SerializeToString()), batch, shapes or {})
+    rows = found["convolutions"]
+    return [(row["layers"][0], convtune.Problem.parse(row["problem"]), row["count"]) for row in rows], found["skipped"]
+
+
+def one(model, **options):
+    (found,), skipped = read(model, **options)
+    assert not skipped
+    return found[1]
 
 
 class Maker:
@@ -61,10 +114,24 @@ class Maker:
     def norm(self, x, channels):
         return self.node("BatchNormalization", x, *[self.weight(channels) for _ in range(4)])
 
-    def model(self, result, shape, opset=17, **more):
+    def gelu_by_erf(self, y):
+        erf = self.node("Erf", self.node("Div", y, self.constant(2**0.5)))
+        return self.node("Mul", self.node("Mul", y, self.node("Add", erf, self.constant(1.0))), self.constant(0.5))
+
+    def gelu_by_tanh(self, y):
+        cube = self.node("Mul", self.node("Pow", y, self.constant(3.0)), self.constant(0.044715))
+        inner = self.node("Tanh", self.node("Mul", self.node("Add", y, cube), self.constant((2 / math.pi) ** 0.5)))
+        return self.node("Mul", self.node("Mul", self.constant(0.5), y), self.node("Add", self.constant(1.0), inner))
+
+    def hardswish_by_clip(self, y):
+        part = self.node("Clip", self.node("Add", y, self.constant(3.0)), self.constant(0.0), self.constant(6.0))
+        return self.node("Div", self.node("Mul", y, part), self.constant(6.0))
+
+    def model(self, result, shape, opset=17, domains=(), **more):
         graph = helper.make_graph(self.nodes, "graph", [helper.make_tensor_value_info("input", self.elements, shape)],
                                   [helper.make_tensor_value_info(result, self.elements, None)], self.weights)
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8, **more)
+        versions = [helper.make_opsetid("", opset), *(helper.make_opsetid(domain, 1) for domain in domains)]
+        return helper.make_model(graph, opset_imports=versions, ir_version=8, **more)
 
 
 def resnet50(shape=("N", 3, 224, 224), elements=TensorProto.FLOAT):
@@ -160,7 +227,7 @@ def fused(shape=(1, 3, 16, 16)):
     x = make.fused("FusedConv", x, 8, 8, 3, make.weight(8), x, activation="Relu")
     x = make.fused("NhwcFusedConv", make.node("Transpose", x, perm=[0, 2, 3, 1]), 8, 8, 3, activation="Sigmoid")
     x = make.node("Transpose", make.fused("NhwcConv", x, 8, 4, 1), perm=[0, 3, 1, 2])
-    return make.model(make.conv(x, 4, 4, 3), shape)
+    return make.model(make.conv(x, 4, 4, 3), shape, domains=["com.microsoft"])
 
 
 def save(model, path):

@@ -10,6 +10,7 @@ import pytest
 from convtune.caches import PLANS, PackCache, Seen
 from convtune.memory import HostMemory
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 LIMIT = 1 << 20  # bytes: 100,000 calls that each lose 16 bytes lose more
 
 
@@ -21,15 +22,6 @@ def resident_bytes():
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except FileNotFoundError:
         pytest.skip("there is no /proc here to tell how much memory a process has")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Calls this small take longer to share than to do, the more so on a machine that others use."""
-    before = convtune.devices()[-1].units
-    convtune.set_cpu_threads(1)
-    yield
-    convtune.set_cpu_threads(before)
 
 
 def growth(call, count, warm_up):

@@ -2,8 +2,6 @@
 odd kind, each made here by onnx.helper."""
 
 import json
-import os
-import pathlib
 import shutil
 import subprocess
 import sys
@@ -15,52 +13,7 @@ import pytest
 onnx = pytest.importorskip("onnx", reason="the Python package onnx is not installed here: --model is not tested")
 import onnx_models as models  # noqa: E402
 from onnx import TensorProto, helper  # noqa: E402
-from onnx_models import Maker  # noqa: E402
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "src" / "onnx"))
-import onnx_reader  # noqa: E402
-
-
-# A sanitizer in the process that reads a file takes more memory than that one may have.
-ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
-
-
-def run(*arguments):
-    arguments = [shutil.which("convtune"), *map(str, arguments)]
-    return subprocess.run(arguments, capture_output=True, text=True, timeout=300, env=ENVIRONMENT)
-
-
-def listed(path, *options):
-    """By the whole command: {the problem: how often}, and the JSON."""
-    ran = run("cases", "--model", path, "--python", sys.executable, "--json", "-", *options)
-    assert ran.returncode == 0, ran.stderr
-    found = json.loads(ran.stdout)
-    for one in found["convolutions"]:
-        assert one["count"] == len(one["layers"]) > 0
-    return {one["problem"]: one["count"] for one in found["convolutions"]}, found
-
-
-def refused(path, *options, command="cases"):
-    ran = run(command, "--model", path, "--python", sys.executable, *options)
-    assert ran.returncode == 2 and ran.stdout == "", ran
-    errors = [line for line in ran.stderr.splitlines() if line.startswith("convtune: error: ")]
-    assert len(errors) == 1, ran.stderr
-    return ran.stderr
-
-
-def read(model, batch=None, shapes=None):
-    """In this process, and each line as a Problem: (name, Problem, count)..., skipped."""
-    found = onnx_reader.read(onnx.ModelProto.FromString(model.SerializeToString()), batch, shapes or {})
-    return [(one["layers"][0], convtune.Problem.parse(one["problem"]), one["count"]) for one in found["convolutions"]], found[
-        "skipped"]
-
-
-def one(model, **options):
-    (found,), skipped = read(model, **options)
-    assert not skipped
-    return found[1]
-
+from onnx_models import ENVIRONMENT, ROOT, Maker, listed, one, onnx_reader, read, refused, run  # noqa: E402
 
 def test_resnet50(tmp_path):
     counts, found = listed(models.save(models.resnet50(), tmp_path / "net.onnx"), "--batch", 8)
@@ -77,32 +30,24 @@ def test_resnet50(tmp_path):
     assert all("dtype=bf16" in line and "layout=nhwc" in line for line in last) and len(last) == 27
 
 
-def test_mobilenet_v2(tmp_path):
-    path = models.save(models.mobilenet_v2(), tmp_path / "net.onnx")
-    counts, _ = listed(path)
-    assert sum(counts.values()) == 52
-    assert counts["mb1ic3ih224oc32kh3sh2ph1 act=clip:0:6"] == 1
-    assert counts["g384mb1ic384ih14oc384kh3ph1 act=clip:0:6"] == 4
-    assert counts["mb1ic384ih14oc64kh1 residual=1"] == 3
-    of_eight, _ = listed(path, "--batch", 8)  # though the file says 1
-    assert sum(of_eight.values()) == 52 and all("mb8" in line for line in of_eight)
-
-
-def test_yolo(tmp_path):
-    path = models.save(models.yolo(), tmp_path / "net.onnx")
-    assert "--shape input=1x3x224x224" in refused(path)
-    assert "--shape input=4x3x224x224" in refused(path, "--batch", 4)
-    counts, _ = listed(path, "--shape", "input=1x3x320x320")
-    assert sum(counts.values()) == 17 and sum("act=silu" in line for line in counts) == 11
-    assert counts["mb1ic64ih40oc64kh3ph1 act=silu"] == 2  # the shortcut comes behind the activation: no residual
-    assert counts["mb1ic128ih80oc255kh1"] == 1  # behind Resize and Concat
-
-
-def test_unet(tmp_path):
-    counts, _ = listed(models.save(models.unet(), tmp_path / "net.onnx"))
-    assert sum(counts.values()) == 7
-    assert counts["ic16ih64oc32kh2sh2 dir=bwd_d"] == 1
-    assert counts["ic32ih64oc16kh3ph1 act=leaky_relu:0.1"] == 1
+# A shortcut of yolo's comes behind the activation and is no residual; its last layer is behind Resize and Concat.
+@pytest.mark.parametrize("network, options, total, some", [
+    (models.mobilenet_v2, (), 52, {"mb1ic3ih224oc32kh3sh2ph1 act=clip:0:6": 1, "mb1ic384ih14oc64kh1 residual=1": 3,
+                                   "g384mb1ic384ih14oc384kh3ph1 act=clip:0:6": 4}),
+    (models.yolo, ("--shape", "input=1x3x320x320"), 17, {"mb1ic64ih40oc64kh3ph1 act=silu": 2, "mb1ic128ih80oc255kh1": 1}),
+    (models.unet, (), 7, {"ic16ih64oc32kh2sh2 dir=bwd_d": 1, "ic32ih64oc16kh3ph1 act=leaky_relu:0.1": 1}),
+])
+def test_networks(network, options, total, some, tmp_path):
+    path = models.save(network(), tmp_path / "net.onnx")
+    counts, _ = listed(path, *options)
+    assert sum(counts.values()) == total and some.items() <= counts.items()
+    if network is models.mobilenet_v2:
+        of_eight, _ = listed(path, "--batch", 8)  # though the file says 1
+        assert sum(of_eight.values()) == 52 and all("mb8" in line for line in of_eight)
+    if network is models.yolo:
+        assert sum("act=silu" in line for line in counts) == 11
+        assert "--shape input=1x3x224x224" in refused(path)
+        assert "--shape input=4x3x224x224" in refused(path, "--batch", 4)
 
 
 def test_the_list_is_a_model(tmp_path):
@@ -113,20 +58,10 @@ def test_the_list_is_a_model(tmp_path):
     assert set(listed(tmp_path / "list.json", "--batch", 3)[0]) == {line.replace("mb1", "mb3") for line in counts}
 
 
-def _onnx_cases():
-    """ONNX's own cases of one convolution, with the outputs that their authors computed."""
-    from onnx.backend.test.case.node import conv, convtranspose
-
-    classes = [getattr(module, name) for module in (conv, convtranspose) for name in ("Conv", "ConvTranspose")
-               if hasattr(module, name)]
-    for of in classes:
-        for name in dir(of):
-            if name.startswith("export"):
-                yield of, name
-
-
 def test_onnxs_own_cases(monkeypatch):
     """As their authors wrote them: the same output, computed from the problem that is listed by convtune's reference."""
+    from onnx.backend.test.case.node import conv, convtranspose
+
     seen = []
 
     def expect(node, inputs, outputs, name, **_):
@@ -138,17 +73,19 @@ def test_onnxs_own_cases(monkeypatch):
         x, w = (numpy.asarray(value, numpy.float32) for value in inputs[:2])
         if x.ndim == 3:  # a height of 1
             x, w, outputs = x[:, :, None], w[:, :, None], [outputs[0][:, :, None]]
-        conv = convtune.plan(problem, device="cpu")
+        planned = convtune.plan(problem, device="cpu")
         if node.op_type == "Conv":
-            y = convtune.run(conv, x, convtune.pack(conv, w, None))
+            y = convtune.run(planned, x, convtune.pack(planned, w, None))
         else:
-            y = convtune.backward_data(conv, x, convtune.pack(conv, w))
+            y = convtune.backward_data(planned, x, convtune.pack(planned, w))
         numpy.testing.assert_allclose(y, outputs[0], rtol=1e-5, atol=1e-5, err_msg=name)
         seen.append(name)
 
-    for of, name in _onnx_cases():
-        monkeypatch.setattr(sys.modules[of.__module__], "expect", expect)
-        getattr(of, name)()
+    for module, name in ((conv, "Conv"), (convtranspose, "ConvTranspose")):
+        monkeypatch.setattr(module, "expect", expect)
+        cases = getattr(module, name)
+        for export in (export for export in dir(cases) if export.startswith("export")):
+            getattr(cases, export)()
     assert len(seen) >= 17 and len(set(seen)) == len(seen), seen
 
 
@@ -159,11 +96,8 @@ def test_auto_pad(auto_pad, size, taps, stride, hole):
     x = make.conv("input", 3, 4, taps, stride, auto_pad=auto_pad, dilations=[hole, hole])
     problem = one(make.model(x, [1, 3, size, size]))
     top, _, bottom, _ = problem.padding
-    if auto_pad == "VALID":
-        assert (top, bottom) == (0, 0)
-    else:
-        assert problem.output_size == (-(-size // stride),) * 2
-        assert 0 <= (bottom - top if auto_pad == "SAME_UPPER" else top - bottom) <= 1
+    assert (top, bottom) == (0, 0) if auto_pad == "VALID" else problem.output_size == (-(-size // stride),) * 2
+    assert 0 <= (top - bottom if auto_pad == "SAME_LOWER" else bottom - top) <= 1
 
 
 def test_dimensions_paddings_and_dynamic_weights():
@@ -177,31 +111,7 @@ def test_dimensions_paddings_and_dynamic_weights():
     assert problem.dtype == "bf16" and not problem.bias
 
 
-def epilogue(follow, **options):
-    """Of a 3x3 convolution of 8 channels, behind which `follow(make, y)` puts nodes."""
-    make = Maker()
-    y = make.conv("input", 8, 8, 3)
-    (_, problem, _), = read(make.model(follow(make, y), [1, 8, 6, 6], **options))[0]
-    return problem.bias, problem.residual, problem.activation
-
-
-def gelu_by_erf(make, y):
-    erf = make.node("Erf", make.node("Div", y, make.constant(2**0.5)))
-    return make.node("Mul", make.node("Mul", y, make.node("Add", erf, make.constant(1.0))), make.constant(0.5))
-
-
-def gelu_by_tanh(make, y):
-    cube = make.node("Mul", make.node("Pow", y, make.constant(3.0)), make.constant(0.044715))
-    inner = make.node("Tanh", make.node("Mul", make.node("Add", y, cube), make.constant((2 / numpy.pi) ** 0.5)))
-    return make.node("Mul", make.node("Mul", make.constant(0.5), y), make.node("Add", make.constant(1.0), inner))
-
-
-def hardswish_by_clip(make, y):
-    part = make.node("Clip", make.node("Add", y, make.constant(3.0)), make.constant(0.0), make.constant(6.0))
-    return make.node("Div", make.node("Mul", y, part), make.constant(6.0))
-
-
-@pytest.mark.parametrize("follow, expected", [
+@pytest.mark.parametrize("follow, expected, opset", [(*row, 17) if len(row) == 2 else row for row in [
     (lambda make, y: make.node("Relu", y), "relu"),
     (lambda make, y: make.node("Identity", make.node("Relu", make.node("Dropout", y))), "relu"),
     (lambda make, y: make.node("Sigmoid", y), "sigmoid"),
@@ -209,15 +119,18 @@ def hardswish_by_clip(make, y):
     (lambda make, y: make.node("Div", y, make.node("Add", make.node("Exp", make.node("Neg", y)), make.constant(1.0))), "silu"),
     (lambda make, y: make.node("HardSwish", y), "hardswish"),
     (lambda make, y: make.node("Mul", make.node("HardSigmoid", y, alpha=1 / 6), y), "hardswish"),
-    (hardswish_by_clip, "hardswish"),
-    (gelu_by_erf, "gelu_erf"),
-    (gelu_by_tanh, "gelu_tanh"),
+    (Maker.hardswish_by_clip, "hardswish"),
+    (Maker.gelu_by_erf, "gelu_erf"),
+    (Maker.gelu_by_tanh, "gelu_tanh"),
     (lambda make, y: make.node("LeakyRelu", y, alpha=0.2), "leaky_relu:0.2"),
     (lambda make, y: make.node("LeakyRelu", y), "leaky_relu:0.01"),
     (lambda make, y: make.node("Clip", y, make.constant(-1.0), make.constant(2.0)), "clip:-1:2"),
     (lambda make, y: make.node("Clip", y, make.constant(0.0)), "relu"),
     (lambda make, y: make.node("Clip", make.node("Relu", y), "", make.constant(6.0)), "clip:0:6"),
     (lambda make, y: make.node("Max", y, make.constant(0.0)), "relu"),
+    (lambda make, y: make.node("Gelu", y), "gelu_erf", 20),
+    (lambda make, y: make.node("Gelu", y, approximate="tanh"), "gelu_tanh", 20),
+    (lambda make, y: make.node("Clip", y, min=0.0, max=6.0), "clip:0:6", 9),
     # What none of them is, is left.
     (lambda make, y: make.node("Tanh", y), "none"),
     (lambda make, y: make.node("Mul", y, make.node("Sigmoid", make.node("Mul", y, make.constant(1.702)))), "none"),
@@ -227,18 +140,7 @@ def hardswish_by_clip(make, y):
     (lambda make, y: make.node("Cast", make.node("Relu", make.node("Cast", y, to=10)), to=1), "none"),
     # What others read must be stored as it is.
     (lambda make, y: make.node("Concat", y, make.node("Relu", y), axis=1), "none"),
-])
-def test_activations(follow, expected):
-    assert epilogue(follow) == (False, False, expected)
-
-
-def test_newer_activations():
-    assert epilogue(lambda make, y: make.node("Gelu", y), opset=20)[2] == "gelu_erf"
-    assert epilogue(lambda make, y: make.node("Gelu", y, approximate="tanh"), opset=20)[2] == "gelu_tanh"
-    assert epilogue(lambda make, y: make.node("Clip", y, min=0.0, max=6.0), opset=9)[2] == "clip:0:6"
-
-
-@pytest.mark.parametrize("follow, expected", [
+    # Sums, and norms.
     (lambda make, y: make.norm(y, 8), (True, False, "none")),
     (lambda make, y: make.node("Add", y, make.weight(8, 1, 1)), (True, False, "none")),
     (lambda make, y: make.node("Add", make.weight(1, 8, 1, 1), y), (True, False, "none")),
@@ -249,9 +151,13 @@ def test_newer_activations():
     (lambda make, y: make.node("Add", y, y), (False, False, "none")),
     (lambda make, y: make.node("Add", y, make.node("GlobalAveragePool", "input")), (False, False, "none")),  # broadcast
     (lambda make, y: make.node("Add", y, make.weight(1, 8, 6, 6)), (False, False, "none")),
-])
-def test_sums(follow, expected):
-    assert epilogue(follow) == expected
+]])
+def test_epilogues(follow, expected, opset):
+    """`follow` puts nodes behind a 3x3 convolution of 8 channels; expected: (bias, residual, activation), or the last."""
+    make = Maker()
+    result = follow(make, make.conv("input", 8, 8, 3))
+    (_, problem, _), = read(make.model(result, [1, 8, 6, 6], opset))[0]
+    assert (problem.bias, problem.residual, problem.activation) == (expected if isinstance(expected, tuple) else (False, False, expected))
 
 
 def test_a_value_that_is_an_output_is_stored():
@@ -274,8 +180,7 @@ def test_what_is_no_convolution_is_skipped_with_a_word(tmp_path):
                                [helper.make_tensor_value_info("b", TensorProto.FLOAT, None)])
     make.node("If", make.constant(True, TensorProto.BOOL), then_branch=branch, else_branch=branch)
     double = Maker(TensorProto.DOUBLE)
-    model = make.model(x, [1, 3, 8, 8])
-    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    model = make.model(x, [1, 3, 8, 8], domains=["com.microsoft"])
     ran = run("cases", "--model", models.save(model, tmp_path / "net.onnx"), "--python", sys.executable)
     assert ran.returncode == 0 and "mb1ic3ih8oc4kh3ph1" in ran.stdout
     for needle in ("skipped ConvTransposeWithDynamicPads (z): it is of the domain 'com.microsoft'",
@@ -291,11 +196,6 @@ def test_what_is_no_convolution_is_skipped_with_a_word(tmp_path):
 def lines(model, **options):
     """Text and layout of each problem, in order, each node by itself."""
     return [str(problem) for _, problem, count in read(model, **options)[0] for _ in range(count)]
-
-
-def test_paddings_that_nodes_compute():
-    assert lines(models.computed_pads()) == [
-        "mb1ic3ih32oc8kh3ph1 act=relu bias=0", "mb1ic8ih36oc8kh5 bias=0", "mb1ic8ih32oc4kh3 bias=0 pad_bottom=8"]
 
 
 @pytest.mark.parametrize("opset, pad", [(9, {"pads": [0, 0, 1, 2, 0, 0, 3, 0]}), (13, None)])
@@ -344,25 +244,30 @@ def test_constants_that_ask_for_much_are_left():
     assert len(read(make.model(make.conv(x, 4, 4, 3), [1, 3, 8, 8]))[0]) == 1
 
 
-def test_onnx_runtimes_fused_convolutions():
-    model = models.fused()
-    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
-    assert lines(model) == [
-        "mb1ic3ih16oc8kh3ph1 act=clip:0:6", "mb1ic8ih16oc8kh3ph1 act=relu residual=1",
-        "mb1ic8ih16oc8kh3ph1 layout=nhwc act=sigmoid bias=0", "mb1ic8ih16oc4kh1 layout=nhwc bias=0", "mb1ic4ih16oc4kh3ph1 bias=0"]
-    for activation, parameters, word in (("LeakyRelu", [0.2], "leaky_relu:0.2"), ("HardSigmoid", [0.2, 0.5], "none"), ("Tanh", [], "none")):
-        make = Maker()
-        more = {"activation_params": parameters} if parameters else {}
-        x = make.fused("FusedConv", "input", 3, 8, 3, activation=activation, **more)
-        assert [problem.activation for _, problem, _ in read(make.model(make.conv(x, 8, 8, 1), [1, 3, 8, 8]))[0]] == [word, "none"]
+@pytest.mark.parametrize("model, expected", [
+    (models.computed_pads, ["mb1ic3ih32oc8kh3ph1 act=relu bias=0", "mb1ic8ih36oc8kh5 bias=0", "mb1ic8ih32oc4kh3 bias=0 pad_bottom=8"]),
+    (models.fused, [
+        "mb1ic3ih16oc8kh3ph1 act=clip:0:6", "mb1ic8ih16oc8kh3ph1 act=relu residual=1", "mb1ic8ih16oc8kh3ph1 layout=nhwc act=sigmoid bias=0",
+        "mb1ic8ih16oc4kh1 layout=nhwc bias=0", "mb1ic4ih16oc4kh3ph1 bias=0"]),
+])
+def test_paddings_that_nodes_compute_and_onnx_runtimes_fused_convolutions(model, expected):
+    assert lines(model()) == expected
 
 
-@pytest.mark.parametrize("kind, attributes, word", [("Gelu", {}, "gelu_erf"), ("FastGelu", {}, "gelu_tanh"), (
-    "QuickGelu", {"alpha": 1.0}, "silu"), ("QuickGelu", {}, "none")])
+@pytest.mark.parametrize("kind, attributes, word", [
+    ("Gelu", {}, "gelu_erf"), ("FastGelu", {}, "gelu_tanh"), ("QuickGelu", {"alpha": 1.0}, "silu"), ("QuickGelu", {}, "none"),
+    ("FusedConv", {"activation": "LeakyRelu", "activation_params": [0.2]}, "leaky_relu:0.2"),
+    ("FusedConv", {"activation": "HardSigmoid", "activation_params": [0.2, 0.5]}, "none"),
+    ("FusedConv", {"activation": "Tanh"}, "none"),
+])
 def test_onnx_runtimes_activations(kind, attributes, word):
     make = Maker()
-    x = make.node(kind, make.conv("input", 3, 4, 3), domain="com.microsoft", **attributes)
+    fused = kind == "FusedConv" and make.fused(kind, "input", 3, 4, 3, **attributes)
+    x = fused or make.node(kind, make.conv("input", 3, 4, 3), domain="com.microsoft", **attributes)
     assert [problem.activation for _, problem, _ in read(make.model(make.conv(x, 4, 4, 1), [1, 3, 8, 8]))[0]] == [word, "none"]
+
+
+def test_a_bias_in_an_activation_of_onnx_runtime():
     make = Maker()
     x = make.node("BiasGelu", make.conv("input", 3, 4, 3), make.weight(4, 1, 1), domain="com.microsoft")
     found = one(make.model(x, [1, 3, 8, 8]))
@@ -383,8 +288,7 @@ def test_channels_that_were_filled_up(tmp_path):
     make = Maker()
     y = make.node("Conv", "input", make.weight(16, 3, 3, 3), domain="com.microsoft.nchwc")
     make.node("Conv", y, make.weight(16, 16, 3, 3), domain="com.microsoft.nchwc")
-    model = make.model(make.nodes[-1].output[0], [1, 3, 8, 8])
-    model.opset_import.append(helper.make_opsetid("com.microsoft.nchwc", 1))
+    model = make.model(make.nodes[-1].output[0], [1, 3, 8, 8], domains=["com.microsoft.nchwc"])
     ran = refused(models.save(model, tmp_path / "net.onnx"))
     assert "of 2 Conv, ONNX Runtime filled its channels up" in ran and "ORT_ENABLE_EXTENDED" in ran
 
@@ -400,8 +304,11 @@ def test_a_quantised_model_is_named(tmp_path):
     y = make.node("Conv", x, stored(make, "w", [4, 3, 3, 3]))
     ran = refused(models.save(make.model(y, [1, 3, 8, 8]), tmp_path / "net.onnx"))
     assert "of 1 Conv, the model is quantised" in ran
-    make = Maker()  # weights alone that are stored as integers: it computes with numbers
-    assert one(make.model(make.node("Conv", "input", stored(make, "w", [4, 3, 3, 3])), [1, 3, 8, 8])).k == 4
+    # Weights alone that are stored as integers, or that a node has: it computes with numbers.
+    value = helper.make_tensor("", TensorProto.FLOAT, [4, 3, 3, 3], numpy.zeros(4 * 27))
+    for make, weights in ((Maker(), None), (Maker(), value)):
+        w = make.node("Constant", value=weights) if weights else stored(make, "w", [4, 3, 3, 3])
+        assert one(make.model(make.node("Conv", "input", w), [1, 3, 8, 8])).k == 4
 
 
 def test_functions_are_written_out():
@@ -411,8 +318,7 @@ def test_functions_are_written_out():
     x = "input"
     for _ in range(3):
         x = make.node("Block", x, make.weight(8, 8, 3, 3), domain="mine")
-    model = make.model(x, [1, 8, 6, 6], functions=[block])
-    model.opset_import.append(helper.make_opsetid("mine", 1))
+    model = make.model(x, [1, 8, 6, 6], functions=[block], domains=["mine"])
     (_, problem, count), = read(model)[0]
     assert count == 3 and problem.activation == "relu"
     model.functions[0].node.append(helper.make_node("Block", ["d", "b"], ["e"], domain="mine"))
@@ -427,8 +333,8 @@ def test_a_bomb_of_functions():
         nodes = [helper.make_node(f"F{level - 1}", [f"v{at}" if at else "a"], [f"v{at + 1}"], domain="mine") for at in range(10)]
         functions.append(helper.make_function("mine", f"F{level}", ["a"], ["v10"], nodes, imports))
     make = Maker()
-    model = make.model(make.node("F39", make.conv("input", 3, 4, 3), domain="mine"), [1, 3, 8, 8], functions=functions)
-    model.opset_import.append(imports[1])
+    result = make.node("F39", make.conv("input", 3, 4, 3), domain="mine")
+    model = make.model(result, [1, 3, 8, 8], domains=["mine"], functions=functions)
     with pytest.raises(onnx_reader.Refused, match="over 1000000 nodes"):
         read(model)
 
@@ -444,13 +350,6 @@ def test_old_files():
     assert one(model, batch=5).bias and one(model, batch=5).n == 5
 
 
-def test_weights_as_constants():
-    make = Maker()
-    value = helper.make_tensor("", TensorProto.FLOAT, [4, 3, 3, 3], numpy.zeros(4 * 27))
-    weights = make.node("Constant", value=value)
-    assert one(make.model(make.node("Conv", "input", weights), [1, 3, 8, 8])).k == 4
-
-
 def test_bad_files(tmp_path):
     net = models.save(models.resnet50(), tmp_path / "net.onnx")
     assert "there is no model file" in refused(tmp_path / "no.onnx")
@@ -462,13 +361,12 @@ def test_bad_files(tmp_path):
     for shape in ("input", "=1", "input=", "input=1x", "input=1x-3", "input=axb"):
         assert "write input=1x3x224x224" in refused(net, "--shape", shape)
     assert "has 2 dimensions" in refused(net, "--shape", "input=1x3")
-    make = Maker()
-    make.conv("later", 3, 4, 3)
-    make.nodes.append(helper.make_node("Relu", [make.nodes[-1].output[0]], ["later"]))
-    assert "nothing before it makes" in refused(models.save(make.model("later", [1, 3, 8, 8]), tmp_path / "cycle.onnx"))
-    make = Maker()
-    assert "it has no convolution" in refused(
-        models.save(make.model(make.node("Relu", "input"), [1, 3, 8, 8]), tmp_path / "none.onnx"))
+    make, none = Maker(), Maker()
+    make.nodes.append(helper.make_node("Relu", [make.conv("later", 3, 4, 3)], ["later"]))
+    none.node("Relu", "input", outputs=1)
+    for model, why in ((make.model("later", [1, 3, 8, 8]), "nothing before it makes"),
+                       (none.model(none.nodes[0].output[0], [1, 3, 8, 8]), "it has no convolution")):
+        assert why in refused(models.save(model, tmp_path / "odd.onnx"))
 
 
 def test_some_of_the_changed_files(tmp_path):

@@ -19,9 +19,8 @@ from torch_compiled_models import (
     fused,
     images,
     residual,
-    with_statistics,
 )
-from torch_support import assert_near, each_device, torch
+from torch_support import assert_near, each_device, torch, with_statistics
 
 import convtune
 from convtune.torch import backend

@@ -2,7 +2,7 @@
 answers are PyTorch's."""
 
 import pytest
-from torch_support import assert_near, inductors_graphs, torch
+from torch_support import assert_near, torch
 
 from convtune.torch import backend as torch_compile
 from convtune.torch.fused import conv2d_fused
@@ -31,13 +31,12 @@ class Block(nn.Module):
 
 
 @pytest.fixture
-def graph_of(monkeypatch):
+def graph_of(monkeypatch, afresh, graphs):
     """What inductor is given on a CPU, where float32 is allowed for it."""
     def is_half_image(x):
         return x.is_contiguous(memory_format=torch.channels_last)
 
     monkeypatch.setattr(linear, "is_half_image", is_half_image)
-    chains._decided.clear()
 
     def of(**how):
         torch.manual_seed(0)
@@ -52,11 +51,9 @@ def graph_of(monkeypatch):
                 model.widen.weight.mul_(0.5)  # weights are packed anew
                 if model.scale is not None:
                     model.scale.add_(0.5)
-        return seen[-1]
+        return graphs[-1]
 
-    with inductors_graphs(monkeypatch) as seen:
-        yield of
-    chains._decided.clear()
+    return of
 
 
 def count(graph, *targets):

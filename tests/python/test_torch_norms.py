@@ -2,7 +2,7 @@
 own), which norms of a graph become them, and what becomes of those."""
 
 import pytest
-from torch_support import each_device, inductors_graphs, run_in_the_interpreter, torch
+from torch_support import each_device, run_in_the_interpreter, torch
 
 from convtune.torch import backend as torch_compile
 from convtune.torch.graph.operators import norms as torch_norms
@@ -73,7 +73,7 @@ def test_operator(dtype, affine, device):
 
 
 @pytest.fixture
-def graph_of(monkeypatch):
+def graph_of(monkeypatch, afresh, graphs):
     """What inductor is given for a model on a CPU, with the operator allowed there."""
     def is_for(x):
         return x.dtype is torch.bfloat16 and x.is_contiguous(memory_format=torch.channels_last)
@@ -88,10 +88,9 @@ def graph_of(monkeypatch):
             expected = model(*inputs)
         for one, other in zip(*((each,) if isinstance(each, torch.Tensor) else each for each in (got, expected))):
             assert float((one.double() - other.double()).abs().max()) < 3e-2 * float(other.abs().max())
-        return seen[-1]
+        return graphs[-1]
 
-    with inductors_graphs(monkeypatch) as seen:
-        yield of
+    return of
 
 
 def traced(monkeypatch, norm, shape, dtype):

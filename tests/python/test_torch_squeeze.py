@@ -2,7 +2,7 @@
 interpreter, in a process of its own), what of a graph becomes them, and what does not."""
 
 import pytest
-from torch_support import each_device, inductors_graphs, run_in_the_interpreter, torch
+from torch_support import each_device, run_in_the_interpreter, torch
 
 from convtune.torch import backend as torch_compile
 from convtune.torch.graph.operators import gates, squeeze
@@ -147,7 +147,7 @@ class Excited(nn.Module):
 
 
 @pytest.fixture
-def graph_of(monkeypatch):
+def graph_of(monkeypatch, afresh, graphs):
     """What inductor is given for a model on a CPU, with the operators allowed there."""
     def is_for(x):
         return x.dtype is torch.bfloat16 and x.is_contiguous(memory_format=torch.channels_last)
@@ -161,10 +161,9 @@ def graph_of(monkeypatch):
             got, expected = run(x), model(x)
         for one, other in zip(*((each,) if isinstance(each, torch.Tensor) else each for each in (got, expected))):
             assert error(one, other.double()) < 3e-2
-        return seen[-1]
+        return graphs[-1]
 
-    with inductors_graphs(monkeypatch) as seen:
-        yield of
+    yield of
     _decided.clear()
 
 

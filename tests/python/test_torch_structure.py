@@ -5,7 +5,7 @@ import copy
 import pickle
 
 import pytest
-from torch_support import assert_near, torch
+from torch_support import assert_near, torch, with_statistics
 
 import convtune
 from convtune._contest import Contest
@@ -33,28 +33,10 @@ class Model(nn.Module):
         return self.relu(self.other(y) - y)
 
 
-def with_statistics(model):
-    for module in model.modules():
-        if isinstance(module, nn.BatchNorm2d):
-            nn.init.uniform_(module.running_mean, -0.2, 0.2)
-            nn.init.uniform_(module.running_var, 0.5, 1.5)
-    return model.eval()
-
-
 @pytest.fixture
 def made():
     torch.manual_seed(0)
     return with_statistics(Model())
-
-
-@pytest.fixture
-def won(monkeypatch):
-    def contest(incumbent, challenger, min_gain, **_):
-        assert incumbent() > 0 and challenger() > 0
-        return Contest(True, 0.5, 0.5, 0.5, 100.0, 50.0, 1)
-
-    monkeypatch.setattr(decide, "contest", contest)
-    monkeypatch.setattr(whole, "contest", contest)
 
 
 def optimized(model, example=X):
@@ -93,7 +75,7 @@ def test_what_structure_proves(made):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_norms_are_folded_in_half_precision(made, won, dtype):
+def test_norms_are_folded_in_half_precision(made, decided, dtype):
     """As near to the float32 model as PyTorch's own model in that type is."""
     exact = answer(made)
     model, x = made.to(dtype), X.to(dtype)
@@ -118,7 +100,7 @@ def test_parts_of_what_cannot_be_traced(made):
     assert not followers(nn.ModuleList([nn.ModuleList([made.stem]), made.stem]).eval())
 
 
-def test_fused_and_restored(made, won):
+def test_fused_and_restored(made, decided):
     expected, classes = answer(made), [type(one) for one in made.modules()]
     keys = list(made.state_dict())
     optimized(made)
@@ -136,7 +118,7 @@ def test_fused_and_restored(made, won):
     assert torch.equal(answer(made), expected)
 
 
-def test_every_other_way_to_run_it(made, won):
+def test_every_other_way_to_run_it(made, decided):
     plain = copy.deepcopy(made)
     optimized(made)
     for x in (X[:1], torch.rand(3, 3, 30, 20), X.to(memory_format=torch.channels_last)):
@@ -157,7 +139,7 @@ def test_every_other_way_to_run_it(made, won):
     assert_near(answer(made), answer(plain))  # with the statistics of one step more
 
 
-def test_weights_that_change(made, won):
+def test_weights_that_change(made, decided):
     plain, _ = copy.deepcopy(made), optimized(made)
     for model in (made, plain):
         with torch.no_grad():
@@ -172,7 +154,7 @@ def test_weights_that_change(made, won):
     assert_near(answer(made.double(), X.double()), answer(plain.double(), X.double()))
 
 
-def test_what_training_does_to_statistics_is_seen(made, won):
+def test_what_training_does_to_statistics_is_seen(made, decided):
     """A norm's forward writes to them without a trace in their `_version`."""
     model = optimized(made)
     for _ in range(2):
@@ -185,7 +167,7 @@ def test_what_training_does_to_statistics_is_seen(made, won):
         assert_near(now, answer(convtune.restore(copy.deepcopy(model))))
 
 
-def test_copies(made, won):
+def test_copies(made, decided):
     expected = answer(optimized(made))
     for other in (copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
         assert torch.equal(answer(other), expected)
@@ -198,7 +180,7 @@ def test_copies(made, won):
 
 
 @pytest.mark.parametrize("name", ["torchvision mobilenet_v2", "timm efficientnet_lite0", "timm resnet18"])
-def test_blocks_of_libraries(won, name, monkeypatch):
+def test_blocks_of_libraries(decided, name, monkeypatch):
     library, name = name.split()
     package = pytest.importorskip(library, reason=f"{library} is not installed here")
     torch.manual_seed(0)

@@ -1,6 +1,6 @@
 """What the tests of torch.compile(backend="convtune") share: a model, how it is compiled, what is found in a graph."""
 
-from torch_support import torch
+from torch_support import torch, with_statistics
 
 from convtune.problem import Problem
 from convtune.torch.fused import conv2d_fused
@@ -30,18 +30,6 @@ def activation_of(node):
 
 def residual(node):
     return node.args[2 if node.target is conv2d_packed else 3]
-
-
-def with_statistics(model):
-    """Norms that do something."""
-    for module in model.modules():
-        if isinstance(module, nn.BatchNorm2d):
-            for tensor, low, high in (
-                (module.running_mean, -0.2, 0.2), (module.running_var, 0.5, 1.5), (module.weight, 0.5, 1.5),
-                (module.bias, -0.2, 0.2),
-            ):  # fmt: skip
-                nn.init.uniform_(tensor, low, high)
-    return model.eval()
 
 
 class Block(nn.Module):

@@ -1,6 +1,5 @@
 """What the PyTorch tests share: devices, a reference in double precision, and how near to it an answer must be."""
 
-import contextlib
 import os
 import subprocess
 import sys
@@ -52,16 +51,11 @@ def run_in_the_interpreter(program):
     assert "all well" in done.stdout, done.stderr
 
 
-@contextlib.contextmanager
-def inductors_graphs(monkeypatch):
-    """The graphs that inductor is given, in a list that grows; they are run as they are."""
-    seen = []
-
-    def compile_fx(module, inputs, **_):
-        seen.append(module.graph)
-        return module
-
-    monkeypatch.setattr("torch._inductor.compile_fx.compile_fx", compile_fx)
-    torch._dynamo.reset()
-    yield seen
-    torch._dynamo.reset()
+def with_statistics(model):
+    """The model in eval mode, its batch norms with statistics as of training and weights of their own."""
+    for module in model.modules():
+        if isinstance(module, torch.nn.BatchNorm2d):
+            for values, low, high in ((module.running_mean, -0.2, 0.2), (module.running_var, 0.5, 1.5),
+                                      (module.weight, 0.5, 1.5), (module.bias, -0.5, 0.5)):  # fmt: skip
+                torch.nn.init.uniform_(values, low, high)
+    return model.eval()
