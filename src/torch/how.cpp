@@ -5,6 +5,16 @@
 
 namespace convtune::torch {
 
+std::vector<std::string> split(std::string_view text, char separator) {
+  std::vector<std::string> parts(1);
+  for (const char letter : text)
+    if (letter == separator)
+      parts.emplace_back();
+    else
+      parts.back() += letter;
+  return parts;
+}
+
 How read_how(std::string_view text) {
   const std::size_t end = text.find('\n');
   std::istringstream words{std::string(text.substr(0, end))};
@@ -19,13 +29,8 @@ How read_how(std::string_view text) {
     throw std::runtime_error("convtune::conv2d_forward: \"" + std::string(text) + "\" does not say how");
   how.reuse = reuse == "reuse";
   if (end == std::string_view::npos) return how;
-  std::istringstream lines{std::string(text.substr(end + 1))};
-  for (std::string line; std::getline(lines, line);) {
-    std::istringstream fields(line);
-    std::vector<std::string>& choice = how.choices.emplace_back();
-    for (std::string field; std::getline(fields, field, '\t');) choice.push_back(field);
-    choice.resize(5);  // an empty config ends the line
-  }
+  for (const std::string& line : split(text.substr(end + 1), '\n'))
+    if (how.choices.emplace_back(split(line, '\t')).size() != 5) how.choices.pop_back();
   return how;
 }
 

@@ -26,6 +26,9 @@ struct How {
   std::vector<std::vector<std::string>> choices;
 };
 
+// The parts of a text between separators: at least one.
+std::vector<std::string> split(std::string_view text, char separator);
+
 // Throws std::runtime_error where it is no such text.
 How read_how(std::string_view text);
 

@@ -9,6 +9,7 @@
 #include "base/fork_gate.h"
 #include "convtune/torch.h"
 #include "torch/packed.h"
+#include "torch/plans.h"
 #include "torch/preparing.h"
 #include "torch/python.h"
 #include "torch/python_call.h"
@@ -169,7 +170,6 @@ CONVTUNE_API void convtune_torch_drop(std::int64_t owner) {
 // All calls are planned and packed anew.
 CONVTUNE_API void convtune_torch_clear(void) {
   forget_plans();
-  forget_packed_plans();
   for (const std::int64_t owner : Table::of_process().owners()) Table::of_process().drop(owner);
 }
 // New references to functions of Python's, as python_call.h has them; null where there are none.

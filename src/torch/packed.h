@@ -10,7 +10,4 @@ inline constexpr const char* kPackedSchema =
     "conv2d_packed(Tensor x, Tensor packed, Tensor? residual, str plan) -> Tensor";
 Kernel conv2d_packed;
 
-// What comes is planned anew.
-void forget_packed_plans();
-
 }  // namespace convtune::torch

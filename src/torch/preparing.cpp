@@ -1,27 +1,19 @@
 #include "torch/preparing.h"
 
-#include <cstdio>
-#include <cstdlib>
-#include <map>
-#include <mutex>
-#include <set>
+#include <atomic>
 #include <stdexcept>
 #include <string>
 
-#include "base/fork_gate.h"
 #include "torch/how.h"
-#include "torch/running.h"
+#include "torch/plans.h"
 
 namespace convtune::torch {
 
 namespace {
 
-using Convolution = std::shared_ptr<const convtune_convolution>;
-
 // How many entries that do the same and were never found may stay: those are of weights that are computed
 // anew for every call. It is more than a model has equal layers.
 constexpr std::size_t kSpared = 64;
-constexpr std::size_t kPlans = 1024;
 
 [[noreturn]] void refuse(const std::string& why) {
   throw std::runtime_error("convtune::conv2d_forward: " + why);
@@ -43,15 +35,9 @@ std::int32_t dtype_of(TensorHandle tensor) {
 
 // "clip:0:6" into the problem.
 void set_activation(convtune_problem& problem, const std::string& text) {
-  const std::string name = text.substr(0, text.find(':'));
-  for (std::int32_t i = 0; const char* const usage = convtune_activation_usage(i); ++i) {
-    const std::string known(usage);
-    if (known.substr(0, known.find(':')) != name) continue;
-    problem.activation = i;
-    std::sscanf(text.c_str() + name.size(), ":%f:%f", &problem.alpha, &problem.beta);
-    return;
-  }
-  refuse("there is no activation \"" + text + "\"");
+  convtune_problem with = CONVTUNE_PROBLEM_INIT;
+  check_face(convtune_problem_parse(("ic1ih1oc1kh1 act=" + text).c_str(), &with));
+  problem.activation = with.activation, problem.alpha = with.alpha, problem.beta = with.beta;
 }
 
 // What products of float32 may be on that device by PyTorch's setting.
@@ -66,80 +52,32 @@ std::int32_t precision_of(const std::string& text, bool float32, bool on_gpu) {
   return set.known && (set.number == kNone || set.number == kIeee) ? CONVTUNE_FP32 : CONVTUNE_TF32;
 }
 
-std::string text_of(convtune_status status, convtune_text& text) {
-  check_face(status);
+std::string text_of(const convtune_problem& problem) {
+  convtune_text text{};
+  check_face(convtune_problem_text(&problem, &text));
   std::string copied(text.data, text.size);
   convtune_text_free(&text);
   return copied;
 }
 
-Convolution plan(const convtune_problem& problem, const std::string& device, const char* algorithm,
-                 const char* config) {
-  convtune_convolution* made = nullptr;
-  check_face(convtune_plan(&problem, device.c_str(), algorithm, config, &made));
-  return {made, convtune_convolution_free};
-}
-
-// By the line of optimize() for that problem on that kind of device, where there is one: `problem` gets its
-// layout.
-Convolution chosen(convtune_problem& problem, const std::string& device, const How& how) {
-  Convolution usual = plan(problem, device, nullptr, nullptr);
+// By the line of optimize() for that problem on that kind of device, where there is one, in its layout.
+Plan chosen(const convtune_problem& problem, const std::string& device, const How& how) {
+  Plan usual = plan_of(problem, device, nullptr, nullptr);
   if (how.choices.empty()) return usual;
-  convtune_text text{};
-  const std::string own = fingerprint(usual.get());
-  const std::string asked = text_of(convtune_problem_text(&problem, &text), text);
+  const std::string own = fingerprint(usual.convolution.get()), asked = text_of(problem);
   for (const auto& choice : how.choices) {
     if (choice[0] != own || choice[1] != asked) continue;
     convtune_problem proven = problem;
     proven.layout = choice[2] == "nhwc" ? CONVTUNE_NHWC : CONVTUNE_NCHW;
-    convtune_convolution* made = nullptr;
-    if (convtune_plan(&proven, device.c_str(), choice[3].c_str(), choice[4].c_str(), &made) != CONVTUNE_OK)
-      continue;
-    problem = proven;
-    return {made, convtune_convolution_free};
+    try {
+      return plan_of(proven, device, choice[3].c_str(), choice[4].c_str());
+    } catch (const std::exception&) {  // proven by another version of convtune, whose configs were others
+    }
   }
   return usual;
 }
 
-// Plans that were made, and those that CUDA graphs have recorded, which stay: nobody says how long one is
-// replayed.
-struct Plans {
-  Mutex mutex;
-  std::map<std::string, std::pair<convtune_problem, Convolution>> made;
-  std::set<Convolution> recorded;
-};
-Plans& plans() {
-  return *once([] { return new Plans; });
-}
-
-Convolution planned(convtune_problem& problem, const std::string& device, const Call& call, const How& how,
-                    bool capturing) {
-  auto& [mutex, made, recorded] = plans();
-  convtune_text text{};
-  std::string key = text_of(convtune_problem_text(&problem, &text), text) + "\n" + device + "\n";
-  key += call.how;
-  const std::lock_guard guard(mutex);  // a plan may compile: others wait, and find it
-  auto found = made.find(key);
-  if (found == made.end()) {
-    if (capturing)
-      refuse(
-          "it has not run yet, and a CUDA graph is being recorded: a plan may have to compile. Run it once "
-          "before");
-    if (made.size() >= kPlans) made.clear();
-    Convolution convolution = chosen(problem, device, how);
-    found = made.emplace(key, std::pair(problem, std::move(convolution))).first;
-  }
-  problem = found->second.first;
-  if (capturing) recorded.insert(found->second.second);
-  return found->second.second;
-}
-
 }  // namespace
-
-void forget_plans() {
-  const std::lock_guard guard(plans().mutex);
-  plans().made.clear();
-}
 
 std::shared_ptr<const Entry> prepare(const Call& call) {
   const How how = read_how(call.how);
@@ -187,14 +125,14 @@ std::shared_ptr<const Entry> prepare(const Call& call) {
 
   launch.stream = current_stream(x);
   const bool capturing = is_capturing(x, launch.stream);
-  entry->own = planned(problem, device_text(x), call, how, capturing);
+  const SharedPlan plan =
+      planned(text_of(problem) + "\n" + std::string(call.how), x, capturing, "convtune::conv2d_forward",
+              [&](const std::string& device) { return chosen(problem, device, how); });
+  entry->own = plan->convolution;
   launch.convolution = entry->own.get();
-  std::int64_t p = 0, q = 0;
-  check_face(convtune_output_size(&problem, &p, &q));
-
-  launch.last = problem.layout == CONVTUNE_NHWC;
+  launch.last = plan->runs_last();
   launch.y = x;
-  launch.y.sizes = {problem.n, problem.k, p, q};
+  launch.y.sizes = plan->y;
   launch.y = dense(launch.y, last);
   if (call.residual &&
       (!read_form(call.residual, launch.residual) || launch.residual.sizes != launch.y.sizes ||

@@ -13,7 +13,4 @@ namespace convtune::torch {
 // goes. Throws std::runtime_error that says what cannot be.
 std::shared_ptr<const Entry> prepare(const Call& call);
 
-// What comes is planned anew.
-void forget_plans();
-
 }  // namespace convtune::torch
