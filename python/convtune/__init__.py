@@ -81,7 +81,7 @@ __all__ = [
     "tune",
 ]
 
-# What imports PyTorch, when it is first asked for: (module, name in it); not in __all__, because
+# Names that import PyTorch when they are first asked for: (module, name in it); not in __all__, because
 # `from convtune import *` does not ask. The module of optimize() has another name,
 # because importing a module `convtune.optimize` would put it in the function's place.
 _LAZY = {

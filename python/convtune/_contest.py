@@ -18,7 +18,8 @@ __all__ = ["Contest", "contest"]
 
 @dataclass
 class Contest:
-    """What came of it. `gain`: the median of 1 - challenger / incumbent; `low, high`: the interval that holds it."""
+    """The outcome of a contest. `gain`: the median of 1 - challenger / incumbent; `low, high`: the interval that holds
+    it."""
 
     accepted: bool = False
     gain: float = 0.0

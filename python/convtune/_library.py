@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from . import errors
 
-# What this file declares; a library with another number would misread our structs.
+# The version of the C face that this file declares; a library with another number would misread our structs.
 C_VERSION = 3
 
 # The enums of c.h, by the words that problem lines and JSON use.
@@ -221,7 +221,7 @@ def c_text(text: str | None) -> bytes | None:
 
 
 def device_text(device: Any) -> bytes | None:
-    """Of "cuda:0", of a Device, of a torch.device; None stays None."""
+    """The C face's text for "cuda:0", a Device or a torch.device; None stays None."""
     return None if device is None else c_text(str(device))
 
 

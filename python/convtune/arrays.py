@@ -30,7 +30,7 @@ _FLOATS = ("float32", "float16", "bfloat16")
 
 
 class Library(Protocol):
-    """What is asked of an array library. `device`: "cpu" or "cuda:0"."""
+    """The questions to an array library. `device`: "cpu" or "cuda:0"."""
 
     name: str
 
@@ -52,7 +52,7 @@ class Library(Protocol):
 
 @dataclass
 class Array:
-    """Where an array is. `keep` is whatever its memory lives by."""
+    """An array's place in memory, its shape and type. `keep`: the object that its memory lives by."""
 
     keep: Any
     library: Library
@@ -275,7 +275,7 @@ def library_of(array: Any) -> Library:
 
 
 def describe(array: Any, name: str) -> Array:
-    """Where it is, whatever its type and order."""
+    """The array's place in memory, whatever its type and order. Raises InvalidArgument or Unsupported, with `name`."""
     try:
         return library_of(array).describe(array)
     except Error as why:

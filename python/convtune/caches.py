@@ -1,4 +1,4 @@
-"""What a process keeps between calls: planned convolutions and packed weights, both bounded.
+"""Caches that a process keeps between calls: planned convolutions and packed weights, both bounded.
 
 `PLANS` holds Convolutions by everything that they depend on; the least recently used goes first. Several threads
 that ask for the same plan wait for one of them; other plans are made meanwhile. `PACKS` holds packed weights of
@@ -41,7 +41,8 @@ class LeastRecentlyUsed(Generic[Value]):
         return self._values.get(key)
 
     def get_or_make(self, key: Hashable, make: Callable[[], Value]) -> Value:
-        """What `make` raises, the caller sees; the next caller tries again."""
+        """The value of that key, made where it is missing. An error of `make` is raised, and the next caller tries
+        again."""
         value = self.get(key)
         if value is not None:
             return value
@@ -91,7 +92,7 @@ class Seen:
         self.version, self.pointer, self.storage = tensor._version, tensor.data_ptr(), storage
 
     def holds_for(self, tensor: Any) -> bool:
-        """Of the same tensor. Raises RuntimeError on one without versions (inference mode)."""
+        """True where the tensor is unchanged. Raises RuntimeError on a tensor without versions (inference mode)."""
         return (
             self.version == tensor._version
             and self.pointer == tensor.data_ptr()

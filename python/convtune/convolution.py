@@ -38,9 +38,9 @@ _free = _library.library.convtune_convolution_free
 
 @dataclass(frozen=True)
 class Plan:
-    """What was chosen, and why. `source`: "tuned" (measured here), "unproven" (measured here, but the contest with the
-    vendor is not decided), "nearest" (from a record of a like problem), "estimate" (no record) or "forced" (by the
-    caller)."""
+    """The chosen algorithm and config, and why. `source`: "tuned" (measured here), "unproven" (measured here, but the
+    contest with the vendor is not decided), "nearest" (from a record of a like problem), "estimate" (no record) or
+    "forced" (by the caller)."""
 
     algorithm: str
     config: str
@@ -132,7 +132,7 @@ class Convolution:
         packed: int = 0,
         stream: int = 0,
     ) -> None:
-        """The same for every problem: with a residual (which may be y), or a gradient from dy. What the problem has no
+        """`run_raw` for every problem: with a residual (which may be y), or a gradient from dy. What the problem has no
         use for is left out; backward weights has no packed weights."""
         tensors = CTensors(_SIZE_OF_TENSORS, x, residual, dy, y, dx, dw, dbias)
         status = _run_tensors(self._handle, tensors, packed, stream)

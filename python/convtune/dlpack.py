@@ -48,7 +48,7 @@ def device_of(array: Any) -> tuple[int, int]:
 
 
 class Capsule:
-    """What a capsule says of its tensor. The memory lives as long as this object: the capsule is never marked as
+    """A tensor as its capsule describes it. The memory lives as long as this object: the capsule is never marked as
     used, so that its own destructor gives the memory back to the producer."""
 
     __slots__ = ("_capsule", "device", "dtype", "pointer", "shape", "strides", "writable")

@@ -1,4 +1,4 @@
-"""What convtune raises. Every message names what was wrong, where, and the numbers; where the library itself
+"""The errors that convtune raises. Every message names what was wrong, where, and the numbers; where the library itself
 said no, the message is the library's own. An error is also the built-in exception that a caller would expect."""
 
 from __future__ import annotations

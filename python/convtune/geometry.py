@@ -1,4 +1,4 @@
-"""What callers write for sizes, strides and paddings, as the numbers that are meant. Axes are two (vertical,
+"""Sizes, strides and paddings as callers write them, turned into the numbers that are meant. Axes are two (vertical,
 horizontal), or three with the depth before them."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ __all__ = ["Padding", "Steps", "padding_of", "real", "seconds_of", "steps_of", "
 
 # A number for all axes, or one for each.
 Steps = int | Sequence[int]
-# The same for both ends of each axis; or all that come before the image, then all behind; or "valid" or "same".
+# One number for both ends of each axis; or all that come before the image, then all behind; or "valid" or "same".
 Padding = int | Sequence[int] | str
 
 _INT64 = range(-(2**63), 2**63)
@@ -73,7 +73,7 @@ def padding_of(
     dilation: Sequence[int],
     number: Callable[[Any, str], int] = whole,
 ) -> tuple[int, ...]:
-    """What comes before the image along each axis, then what comes behind it. "same" keeps the image's size at
+    """The padding before the image along each axis, then the padding behind it. "same" keeps the image's size at
     stride 1; an odd row or column goes behind, as in PyTorch. `number`: as in `steps_of`."""
     axes = len(filter_size)
     if type(value) is int:

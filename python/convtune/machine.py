@@ -1,4 +1,4 @@
-"""What this machine has to run on."""
+"""The devices of this machine."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Device:
 
 
 def devices() -> list[Device]:
-    """What this machine has to run on, the best first; the CPU is always the last."""
+    """The devices of this machine, the best first; the CPU is always the last."""
     found = _library.take_json(_library.library.convtune_devices)["devices"]
     fields = Device.__dataclass_fields__
     return [Device(**{name: one[name] for name in fields}) for one in found]

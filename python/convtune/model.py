@@ -129,13 +129,13 @@ class ModelRow:
 
     @property
     def peer_us(self) -> float:
-        """Its; convtune's own where there is no peer."""
+        """The time of `peer`; convtune's own where there is no peer."""
         return self.convolution.count * self.peer.time_us if self.peer else self.us
 
 
 @dataclass
 class ModelReport:
-    """Where a model's time goes, and what convtune gains; `print` is the table, most time first. Only convolutions are
+    """The shares of a model's time, and what convtune gains; `print` is the table, most time first. Only convolutions are
     measured, one by one: what is between them is no part of it."""
 
     name: str

@@ -43,12 +43,13 @@ class Conv2d(torch.nn.Conv2d):
     """
 
     precision: str = "auto"
-    # What convtune.optimize leaves here: the problems that convtune runs, with their kernels; all others are
+    # Left by convtune.optimize: the problems that convtune runs, with their kernels; all others are
     # PyTorch's. Empty: convtune runs everything.
     choices: str = ""
-    # Whether that was proven while gradients are recorded, when weights are packed in every call.
+    # True where that was proven while gradients are recorded, when weights are packed in every call.
     proven_in_training: bool = True
-    # Its weights with the batch norm behind it, whose work it does in eval mode where convtune.optimize proved that.
+    # The weights with the batch norm behind this module folded in, whose work it does in eval mode where
+    # convtune.optimize proved that.
     led: Led | None = None
 
     def __init__(self, *args: Any, precision: str | None = None, **kwargs: Any) -> None:
@@ -111,7 +112,7 @@ class Conv2d(torch.nn.Conv2d):
         return call(input, weight, bias, How.of(self.stride, self._edges(), self.dilation, self.groups, *words))
 
     def __prepare_scriptable__(self) -> Conv2d:
-        """What torch.jit.script asks first. It would put another module in this one's place, so it is refused."""
+        """Asked first by torch.jit.script, which would put another module in this one's place: refused."""
         raise Unsupported(
             "torch.jit.script takes no convtune.nn.Conv2d: convtune.restore(model) makes those that convtune.optimize "
             "swapped PyTorch's again, and torch.jit.trace takes them as they are"

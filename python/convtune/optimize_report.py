@@ -1,4 +1,4 @@
-"""What optimize found: a row a layer, and the whole model; printed as a table."""
+"""The findings of optimize: a row a layer, and the whole model; printed as a table."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class Layer:
 
 @dataclass
 class OptimizeReport:
-    """What optimize measured and decided; `print(report)` is the table. Times in microseconds. `before_us`: the whole
-    forward, by the wall clock, median of the last contest that was held, 0 where nothing was there to be swapped;
+    """The measurements and decisions of optimize; `print(report)` is the table. Times in microseconds. `before_us`: the
+    whole forward, by the wall clock, median of the last contest that was held, 0 where nothing was there to be swapped;
     `after_us`: that less the gain, which lies in `low, high`. `kept`: whether the swaps stayed. `pytorch`: the version
     that was measured."""
 

@@ -26,7 +26,7 @@ _NO_NAME = re.compile(r"[\x00-\x1f\x7f\"]")
 
 
 def _speaks_of_a_depth(*settings: Steps | Padding) -> bool:
-    """Whether one of them has a number for each of three axes, or for their six ends."""
+    """True where one of the settings has a number for each of three axes, or for their six ends."""
     return any(isinstance(one, Sequence) and not isinstance(one, str) and len(one) in (3, 6) for one in settings)
 
 
@@ -207,7 +207,7 @@ class Problem:
 
     @cached_property
     def dtypes(self) -> tuple[str, str, str, str]:
-        """Of x, w, y and bias."""
+        """The element types of x, w, y and bias."""
         return types_of(self.dtype)
 
     @cached_property
@@ -252,7 +252,7 @@ class Problem:
         return _library.take_text(_library.library.convtune_problem_text, byref(self.to_c()))
 
     def replace(self, **changes: Any) -> Problem:
-        """The same problem but for the fields named."""
+        """A copy of the problem with the named fields changed."""
         return dataclasses.replace(self, **changes)
 
     def __str__(self) -> str:
@@ -266,7 +266,7 @@ class Problem:
         return (depth, height, width) if self.has_depth else (height, width)
 
     def _with_depth(self, values: tuple[int, ...], usual: int = 1) -> tuple[int, ...]:
-        """Those of a depth that is none with them."""
+        """The values with those of a single plane added where the problem has no depth."""
         if self.has_depth:
             return values
         return (usual, *values) if len(values) == 2 else (usual, *values[:2], usual, *values[2:])

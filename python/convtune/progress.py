@@ -29,8 +29,8 @@ def time_left(seconds: float) -> str:
 
 
 class Step(NamedTuple):
-    """Where a search is. `stage`: "vendor", "screen", "final", "last stage", "contest", "measure"; `best`: the best
-    config so far and `best_us` its time, 0 before the first; `eta_seconds`: left, as far as is known."""
+    """The progress of a search. `stage`: "vendor", "screen", "final", "last stage", "contest", "measure"; `best`: the
+    best config so far and `best_us` its time, 0 before the first; `eta_seconds`: left, as far as is known."""
 
     stage: str
     done: int
@@ -40,7 +40,7 @@ class Step(NamedTuple):
     eta_seconds: float
 
     def text(self, label: str = "") -> str:
-        """What may be cut off stands last."""
+        """The step in words; the end may be cut off, so the least important stands there."""
         text = time_left(self.eta_seconds)
         text += f"{_cut(label, _LABEL_WIDTH)}: {self.stage}" if label else self.stage
         if self.total > 0:

@@ -1,4 +1,5 @@
-"""What `tune` and `bench` found: values over the JSON that the command writes, printed as the command prints them."""
+"""The findings of `tune` and `bench`: values over the JSON that the command writes, printed as the command prints
+them."""
 
 from __future__ import annotations
 
@@ -215,7 +216,7 @@ class Report:
         return header, lines, " rrrrrr"
 
     def _below(self) -> str:
-        """What of the vendor's the table leaves out."""
+        """The lines below the table: the vendor's ways that it leaves out."""
         rows = self._rows()
         same = sum(not one.failure for one in self.providers[1:] if one.name == rows[0].how)
         failed = [one for one in self.providers if one.failure]
@@ -224,7 +225,7 @@ class Report:
         return text + "".join(f"{one.name} failed: {one.failure}\n" for one in failed)
 
     def _without_config(self, text: str) -> str:
-        """Its own line tells it."""
+        """The text without convtune's own config, which has a line of its own."""
         own = self.own
         vendors = {one.name for one in self.providers}
         return text if own is None or not own.config or own.how in vendors else text.replace(own.how, "convtune")

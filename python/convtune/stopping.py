@@ -1,4 +1,4 @@
-"""What stops a long call of the library, which comes back into Python between its steps: Ctrl-C, and the end of the
+"""Stopping of a long call of the library, which comes back into Python between its steps: Ctrl-C, and the end of the
 interpreter."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What PyTorch's tensors need on their way to a kernel: stream, precision, packed weights. The way itself is
+"""PyTorch's tensors on their way to a kernel: stream, precision, packed weights. The way itself is
 convtune.torch's. What a call costs is counted in microseconds there, so a weight is checked only when it is packed.
 
 PyTorch is imported by whoever made the tensors; this file is not imported without it.
@@ -34,9 +34,10 @@ def current_stream(index: int) -> int:
 
 
 def allowed_precision(index: int) -> str:
-    """What PyTorch's own convolution may do on that device. On a GPU: since 2.9 what torch.backends.cudnn.conv's
-    fp32_precision says, which inherits from cudnn's and from the global one while it is "none", and which `allow_tf32`
-    sets; to read `allow_tf32` is an error after some settings. Before 2.9 what `allow_tf32` says."""
+    """The precision that PyTorch allows its own convolution on that device. On a GPU: since 2.9 what
+    torch.backends.cudnn.conv's fp32_precision says, which inherits from cudnn's and from the global one while it is
+    "none", and which `allow_tf32` sets; to read `allow_tf32` is an error after some settings. Before 2.9 what
+    `allow_tf32` says."""
     if index < 0:
         return "fp32"
     if _fp32_precision is not None:

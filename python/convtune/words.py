@@ -10,7 +10,7 @@ from .errors import InvalidArgument
 
 __all__ = ["NAMES", "TYPES", "activation_of", "activation_text", "one_of", "parameters_of", "types_of", "types_text"]
 
-# What array libraries call the element types, and the other way round.
+# The element types' names in array libraries, and the other way round.
 TYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 NAMES = {of_arrays: name for name, of_arrays in TYPES.items()}
 
@@ -22,7 +22,7 @@ def one_of(value: Any, words: tuple[str, ...], what: str) -> str:
 
 
 def types_of(text: Any) -> tuple[str, str, str, str]:
-    """Of x, w, y and bias."""
+    """The element types of x, w, y and bias."""
     if text in DTYPES:
         return text, text, text, text
     types = tuple(one_of(one, DTYPES, "dtype") for one in (text.split(":") if isinstance(text, str) else [text]))
@@ -56,7 +56,7 @@ def activation_text(name: str, parameters: tuple[float, ...]) -> str:
 
 
 def parameters_of(name: str, alpha: float, beta: float) -> tuple[float, ...]:
-    """Those of the two that the activation has."""
+    """The parameters, of the two, that the activation has."""
     return (alpha, beta)[: ACTIVATION_USAGES[name].count(":")]
 
 

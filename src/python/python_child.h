@@ -12,7 +12,7 @@
 
 namespace convtune {
 
-// What this process alone did wrong: crashed, took too long, gave an answer that is none.
+// Faults of this process alone: crashed, took too long, gave an answer that is none.
 class RunFailure : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

@@ -79,7 +79,7 @@ void conv2d_forward(Value* stack, std::uint64_t count, std::uint64_t) {
   stack[0] = as_value(y.release());
 }
 
-// The same, but none where it is not ready: for callers who can do without.
+// conv2d_forward, but none where the call is not ready: for callers who can do without.
 void conv2d_ready(Value* stack, std::uint64_t count, std::uint64_t) {
   Arguments arguments(stack, count);
   Tensor y = run_if_ready(read(stack));
@@ -212,7 +212,8 @@ CONVTUNE_API std::int64_t convtune_torch_size(void) {
 CONVTUNE_API void convtune_torch_fail(const char* why) {
   python_said = why;
 }
-// Whether a float32 tensor (1, 2, 3, 4) at that address in C++, with its numbers at `data`, is read as such.
+// True where a float32 tensor (1, 2, 3, 4) at that address in C++, with its numbers at `data`, is read as
+// such.
 CONVTUNE_API bool convtune_torch_understands(const void* tensor, const void* data) {
   Form form;
   const auto handle = reinterpret_cast<TensorHandle>(&tensor);

@@ -30,7 +30,7 @@ Plan plan_of(const convtune_problem& problem, const std::string& device, const c
 SharedPlan planned(std::string_view text, const Form& x, bool capturing, const char* who,
                    const std::function<Plan(const std::string& device)>& make);
 
-// What comes is planned anew.
+// Forgets all plans: later calls are planned anew.
 void forget_plans();
 
 }  // namespace convtune::torch

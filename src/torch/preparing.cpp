@@ -19,7 +19,7 @@ constexpr std::size_t kSpared = 64;
   throw std::runtime_error("convtune::conv2d_forward: " + why);
 }
 
-// Whether PyTorch takes the tensor to lie channels last: its strides fall in the order N, H, W, C.
+// True where PyTorch takes the tensor to lie channels last: its strides fall in the order N, H, W, C.
 bool channels_last(const Form& form) {
   const auto& [n, c, h, w] = form.sizes;
   const auto& [of_n, of_c, of_h, of_w] = form.strides;
@@ -40,7 +40,7 @@ void set_activation(convtune_problem& problem, const std::string& text) {
   problem.activation = with.activation, problem.alpha = with.alpha, problem.beta = with.beta;
 }
 
-// What products of float32 may be on that device by PyTorch's setting.
+// The precision of float32 products that PyTorch's setting allows on that device.
 std::int32_t precision_of(const std::string& text, bool float32, bool on_gpu) {
   if (text == "fp32") return CONVTUNE_FP32;
   if (text == "tf32") return CONVTUNE_TF32;

@@ -43,18 +43,19 @@ struct Interpreter {
 };
 extern Interpreter python;
 
-// Whether all of that is there: looked up at the first call.
+// True where all of these functions are there: looked up at the first call.
 bool has_python();
 
-// The same object, with a reference more.
+// The object itself, with one more reference.
 Object* another(Object* object);
-// Whether it is exactly a torch.Tensor or a Parameter: of no other class, which may do otherwise.
+// True for exactly a torch.Tensor or a Parameter: of no other class, which may do otherwise.
 bool is_plain(Object* object);
-// Of a tensor its address in C++, of None null; false for anything else.
+// Reads a tensor's address in C++, null for None; false for anything else.
 bool read_tensor(Object* object, const void*& tensor);
 // A new reference to a tensor as Python's object, or to None where that cannot be.
 Object* object_of(const void* tensor);
-// Which two classes are plain, and by two tensors that live where such an object keeps its tensor's address:
+// Learns which two classes are plain, and by two live tensors where such an object keeps its tensor's
+// address:
 // `_cdata` tells it at 500 instructions a time.
 void learn_tensors(Object* tensor, Object* parameter, Object* one, Object* other);
 

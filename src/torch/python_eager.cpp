@@ -1,4 +1,4 @@
-// What an eager call asks before it goes past PyTorch's dispatcher, asked by C++: docs/decisions/0075.
+// Questions of an eager call before it goes past PyTorch's dispatcher, asked in C++: docs/decisions/0075.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace {
 enum : std::size_t { kX, kWeight, kBias, kStride, kResidual = 10, kArguments };
 constexpr std::size_t kWords = kResidual - kStride;
 
-// What a call's words, from stride on, are in the operator's text. Known by identity: whoever calls often has
+// The operator's text for a call's words, from stride on. Known by identity: whoever calls often has
 // the same objects. They are kept, and hashable, so they stay what they were.
 struct Spelled {
   std::array<Object*, kWords> words{};
@@ -32,8 +32,8 @@ struct Eager {
   std::array<Spelled, 1024> spelled{};
 };
 
-// Of this thread: what dispatch keys were added to those that are on and off by default, as two words. Modes,
-// transforms, tracing and autocast are among them; inference mode is, too, and is no obstacle.
+// The dispatch keys of this thread that were added to those that are on and off by default, as two words.
+// Modes, transforms, tracing and autocast are among them; inference mode is, too, and is no obstacle.
 using Keys = std::array<std::uint64_t, 2>;
 Keys keys_of_inference{};
 
@@ -46,7 +46,7 @@ bool read_keys(Keys& keys) {
   return here != nullptr;
 }
 
-// Whether nothing is set in this thread by which somebody could watch a call or change what it does. Where
+// True where nothing is set in this thread by which somebody could watch a call or change what it does. Where
 // this libtorch does not tell: no.
 bool nobody_watches(const Eager& eager) {
   Keys keys{};

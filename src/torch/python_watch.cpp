@@ -1,4 +1,4 @@
-// What tensors were, and whether they still are: compared without a question to Python.
+// Watched tensors: compared with what they were, without a question to Python.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace convtune::torch {
 
 namespace {
 
-// What tensors were: Python's objects, and where they are in C++ as long as those live.
+// Tensors as they were: Python's objects, and where they are in C++ as long as those live.
 struct Watch {
   std::vector<Object*> objects;
   std::vector<Watched> tensors;

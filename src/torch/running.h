@@ -17,7 +17,7 @@ struct Launch {
   bool last = false;    // the kernel's lie channels last: what lies otherwise is copied
 };
 
-// What a kernel can read of a tensor that should lie as `wanted`: itself, or a copy, which `made` owns.
+// A tensor that lies as `wanted`, for a kernel to read: itself, or a copy, which `made` owns.
 TensorHandle lying(TensorHandle tensor, const Form& form, const Form& wanted, Tensor& made);
 
 // y, queued on the stream.
@@ -25,7 +25,7 @@ Tensor run(const Launch& launch, TensorHandle x, TensorHandle residual);
 
 // Throws what the C face said where `status` is not 0.
 void check_face(convtune_status status);
-// What records of the convolution's device are kept under.
+// The name under which records of the convolution's device are kept.
 std::string fingerprint(const convtune_convolution* convolution);
 // "cpu", "cuda:0"
 std::string device_text(const Form& x);

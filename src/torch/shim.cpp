@@ -12,7 +12,8 @@ const Shim* shim = nullptr;
 
 namespace {
 
-// What a process has loaded already. libtorch comes with whoever has tensors; it is never opened from here.
+// A library that the process has loaded already. libtorch comes with whoever has tensors; it is never opened
+// from here.
 void* loaded(const char* soname) {
   return ::dlopen(soname, RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD);
 }

@@ -61,7 +61,7 @@ struct Shim {
                               void** library);
   Status (*library_init_fragment)(const char* space, const char* file, std::uint32_t line, void** library);
   Status (*library_def)(void* library, const char* schema);
-  // What may not be there: null.
+  // Functions that may be missing: null.
   Status (*new_stable_ivalue)(Value**);                                   // since 2.13; before it is `new`
   Status (*delete_stable_ivalue)(Value*);                                 // and `delete`
   Status (*get_current_cuda_stream)(std::int32_t device, void** stream);  // of a PyTorch with CUDA, and
@@ -87,7 +87,7 @@ inline constexpr std::uint64_t kVersion = (std::uint64_t{2} << 56) | (std::uint6
 // The functions, looked up at the first call; null where they are not there, and then `why_no_shim` says why.
 const Shim* find_shim();
 std::string why_no_shim();
-// The same where it was found before: every kernel runs behind that.
+// The shim that was found before: every kernel runs behind that.
 extern const Shim* shim;
 
 // Throws std::runtime_error, which PyTorch hands on, with the name of what failed.

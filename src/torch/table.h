@@ -41,7 +41,7 @@ struct Entry {
   Sizes weight_sizes{};
   std::int32_t precision = kAnyPrecision;  // what PyTorch's setting was, where the answer depends on it
   Launch launch;
-  // Its life.
+  // The life of the entry.
   std::int64_t owner = 0;    // who takes it out again: a number of the caller's
   std::vector<Tensor> kept;  // what lives as long as the entry
   std::shared_ptr<const convtune_convolution> own;

@@ -1,4 +1,4 @@
-// What the operator looks at of a tensor, read through the shim; and a tensor that is owned.
+// A tensor's properties that the operator looks at, read through the shim; and a tensor that is owned.
 #pragma once
 
 #include <array>
@@ -20,12 +20,12 @@ struct Form {
     return device_type == other.device_type && device_index == other.device_index;
   }
 };
-// Whether a tensor of any dimensions is on that one's device.
+// True where a tensor of any dimensions is on the device of `other`.
 bool on_device_of(TensorHandle tensor, const Form& other);
 
-// The same sizes one after the other: channels last (NHWC), or first.
+// The form of those sizes without gaps: channels last (NHWC), or first.
 Form dense(const Form& form, bool last);
-// Whether its strides are those; the stride of a single element says nothing.
+// True where the strides are those of `wanted`; the stride of a single element says nothing.
 bool lies_as(const Form& form, const Form& wanted);
 
 // The tensor that a handle stands for: at::Tensor is one pointer, and a handle points to it. Equal for two
@@ -72,7 +72,7 @@ class Tensor {
   TensorHandle handle_ = nullptr;
 };
 
-// Whether x is on a CPU, or on a GPU of which this libtorch tells what is asked below.
+// True where x is on a CPU, or on a GPU of which this libtorch tells what is asked below.
 bool is_served(const Form& x);
 // The stream of x's device on which work is queued now; null on a CPU.
 void* current_stream(const Form& x);

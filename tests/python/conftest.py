@@ -15,7 +15,7 @@ os.environ["CONVTUNE_CACHE_DIR"] = os.path.join(_folder, "cache")
 
 @pytest.fixture(autouse=True)
 def no_contest_before():
-    """What one test made come of a contest is not what another finds."""
+    """A contest's outcome in one test is forgotten before the next."""
     yield
     contests = sys.modules.get("convtune.torch.measure.contests")
     if contests is not None:
@@ -76,7 +76,7 @@ def decided(monkeypatch):
 
 @pytest.fixture
 def graphs(monkeypatch):
-    """What inductor is given, in order; it is run as it stands."""
+    """The graphs that inductor is given, in order; each is run as it stands."""
     seen = []
 
     def compile_fx(module, inputs, **_):

@@ -129,7 +129,7 @@ def test_wrong_arguments_to_run(planned):
 
 
 def ordered(random, shape):
-    """The same numbers in other orders of memory."""
+    """Equal numbers in other orders of memory."""
     whole = random.standard_normal(shape, numpy.float32)
     yield "plain", whole
     yield "fortran", numpy.asfortranarray(whole)

@@ -153,7 +153,7 @@ def test_a_gpu_array_of_nobody_is_refused():
 
 
 class FakeCuPy:
-    """What arrays.py uses of CuPy, over host memory."""
+    """The part of CuPy that arrays.py uses, over host memory."""
 
     class ndarray(numpy.ndarray):
         @property
@@ -301,7 +301,7 @@ def test_torch_on_the_cpu():
         y = convtune.conv2d(x, w, bias, padding=1)
         assert type(y) is torch.Tensor and y.is_contiguous()
         reference.close(y.numpy(), EXPECTED, 27)
-        # The same by the ways of other libraries: DLPack, and plan/pack/run.
+        # Other libraries' ways to it: DLPack, and plan/pack/run.
         reference.close(convtune.conv2d(Foreign(x), Foreign(w), bias, padding=1), EXPECTED, 27)
         conv = convtune.plan(x, w, bias, padding=1)
         y = convtune.run(conv, x.to(memory_format=torch.channels_last), convtune.pack(conv, w, bias))

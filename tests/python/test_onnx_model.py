@@ -21,7 +21,7 @@ def test_resnet50(tmp_path):
     assert counts["mb8ic3ih224oc64kh7sh2ph3 act=relu"] == 1
     assert counts["mb8ic256ih14oc256kh3ph1 act=relu"] == 5
     assert counts["mb8ic256ih14oc1024kh1 act=relu residual=1"] == 5
-    # Where a block changes its width, the sum is the shortcut's, which comes last.
+    # In a block that changes its width, the sum is the shortcut's, which comes last.
     assert counts["mb8ic1024ih14oc2048kh1sh2 act=relu residual=1"] == 1
     assert counts["mb8ic512ih7oc2048kh1"] == 1
     half, _ = listed(models.save(models.resnet50(elements=TensorProto.FLOAT16), tmp_path / "half.onnx"), "--batch", 1)
@@ -131,14 +131,14 @@ def test_dimensions_paddings_and_dynamic_weights():
     (lambda make, y: make.node("Gelu", y), "gelu_erf", 20),
     (lambda make, y: make.node("Gelu", y, approximate="tanh"), "gelu_tanh", 20),
     (lambda make, y: make.node("Clip", y, min=0.0, max=6.0), "clip:0:6", 9),
-    # What none of them is, is left.
+    # Left, since it is none of them.
     (lambda make, y: make.node("Tanh", y), "none"),
     (lambda make, y: make.node("Mul", y, make.node("Sigmoid", make.node("Mul", y, make.constant(1.702)))), "none"),
     (lambda make, y: make.node("HardSigmoid", y), "none"),
     (lambda make, y: make.node("Elu", y), "none"),
     (lambda make, y: make.node("Relu", make.node("Mul", y, make.constant(2.0))), "none"),
     (lambda make, y: make.node("Cast", make.node("Relu", make.node("Cast", y, to=10)), to=1), "none"),
-    # What others read must be stored as it is.
+    # Stored as it is, since others read it.
     (lambda make, y: make.node("Concat", y, make.node("Relu", y), axis=1), "none"),
     # Sums, and norms.
     (lambda make, y: make.norm(y, 8), (True, False, "none")),

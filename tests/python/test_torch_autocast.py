@@ -101,7 +101,7 @@ def test_kept_weights_follow_the_model():
 
 
 def test_in_all_modes():
-    """What one mode has kept serves the others, and weights that change between forward and backward."""
+    """Weights that one mode has kept serve the others, and weights that change between forward and backward."""
     x, w, bias = tensors("cpu")
     with torch.inference_mode():
         autocast(x, w, bias)

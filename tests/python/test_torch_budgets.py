@@ -11,7 +11,7 @@ from convtune.torch.measure import contests, decide
 
 
 def test_what_can_gain_most_is_tuned_first():
-    """Of the second, which does twice as much in the same time, only the headroom; the third runs once."""
+    """The second, which does twice as much in as much time, gains only the headroom; the third runs once."""
     fast, slow = (convtune.Problem.parse(f"mb{n}ic64ih56oc64kh3ph1") for n in (2, 1))
     us = 100.0
     first, second, third = decide._can_gain([(slow, 10, us), (fast, 10, us), (slow, 1, us)])

@@ -43,7 +43,7 @@ def test_a_version_is_its_sources(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("backend", ["inductor", "convtune"])
 def test_another_version_compiles_again(config, backend, monkeypatch, tmp_path):
-    """The same model in what would be two processes, the second with another convtune."""
+    """One model in what would be two processes, the second with another convtune."""
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     from torch._dynamo.utils import counters
 

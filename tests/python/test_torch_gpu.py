@@ -203,7 +203,7 @@ def test_optimize_and_restore():
     ],
 )
 def test_tensors_at_many_places(problem, algorithm):
-    """Of kernels that TMA feeds: what the driver said of a tensor is kept by its address, and of no more than 16."""
+    """Kernels that TMA feeds: the driver's map of a tensor is kept by its address, and of no more than 16."""
     problem = convtune.Problem.parse(problem)
     convolution = convtune.Convolution(problem, "cuda:0", algorithm)
     half = problem.dtype == "bf16"

@@ -32,7 +32,7 @@ class Block(nn.Module):
 
 @pytest.fixture
 def graph_of(monkeypatch, afresh, graphs):
-    """What inductor is given on a CPU, where float32 is allowed for it."""
+    """Gives the graph that inductor is given on a CPU, where float32 is allowed for it."""
     def is_half_image(x):
         return x.is_contiguous(memory_format=torch.channels_last)
 

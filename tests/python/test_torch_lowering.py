@@ -1,4 +1,4 @@
-"""What inductor makes of convtune::conv2d_packed: a call of the kernel on memory of its own, with the operator's bits."""
+"""Inductor's code for convtune::conv2d_packed: a call of the kernel on memory of its own, with the operator's bits."""
 
 import sys
 
@@ -98,7 +98,7 @@ def test_a_call_outlives_the_caches(compiled):
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("adds", [False, True])
 def test_a_bound_call_is_a_function_in_c(device, channels_last, adds):
-    """Which leaves what it cannot do to Python's, whose errors say what is wrong."""
+    """The bound function leaves what it cannot do to Python's, whose errors say what is wrong."""
     where = "cpu" if device == "cpu" else "cuda:0"
     (x, packed, z, plan), _ = packed_call(where, torch.bfloat16, channels_last, adds)
     call, images = bound(plan, -1 if device == "cpu" else 0), (z,) if adds else ()

@@ -102,7 +102,7 @@ def test_moves_and_types(device):
 
 
 def test_traced_by_fx():
-    """Which has no numbers: the graph holds PyTorch's convolution, as of any module that it looks into."""
+    """A proxy has no numbers: the graph holds PyTorch's convolution, as of any module that it looks into."""
     theirs, ours = pair("cpu", 3, 8, 3, padding=(2, 1), padding_mode="reflect")
     traced = torch.fx.symbolic_trace(nn.Sequential(ours, nn.ReLU()))
     x = torch.rand(2, 3, 9, 9)

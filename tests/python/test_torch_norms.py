@@ -74,7 +74,7 @@ def test_operator(dtype, affine, device):
 
 @pytest.fixture
 def graph_of(monkeypatch, afresh, graphs):
-    """What inductor is given for a model on a CPU, with the operator allowed there."""
+    """Gives the graph that inductor is given for a model on a CPU, with the operator allowed there."""
     def is_for(x):
         return x.dtype is torch.bfloat16 and x.is_contiguous(memory_format=torch.channels_last)
 

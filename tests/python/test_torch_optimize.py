@@ -134,7 +134,7 @@ def test_half_precision_is_swapped(decided, dtype):
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_autocast_is_swapped(decided, dtype):
-    """What runs is of the type that autocast casts to; without it PyTorch's, since nothing was proven of float32."""
+    """Convolutions run in the type that autocast casts to; without it PyTorch's, since nothing was proven of float32."""
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 1, bias=False)).eval()
     with torch.no_grad(), torch.autocast("cpu", dtype):
         expected = model(X)

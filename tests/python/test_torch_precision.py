@@ -1,4 +1,4 @@
-"""What PyTorch's settings allow to its own convolution is what convtune does: every combination of them."""
+"""Every combination of PyTorch's settings: convtune does what they allow PyTorch's own convolution."""
 
 import itertools
 

@@ -148,7 +148,7 @@ class Excited(nn.Module):
 
 @pytest.fixture
 def graph_of(monkeypatch, afresh, graphs):
-    """What inductor is given for a model on a CPU, with the operators allowed there."""
+    """Gives the graph that inductor is given for a model on a CPU, with the operators allowed there."""
     def is_for(x):
         return x.dtype is torch.bfloat16 and x.is_contiguous(memory_format=torch.channels_last)
 

@@ -128,7 +128,7 @@ CHANGES = {
 @pytest.mark.parametrize("how", CHANGES)
 @pytest.mark.parametrize("channels", [8, 64])
 def test_every_way_to_other_memory(how, channels):
-    """Of a convolution, and of one that does the work of its norm: its weight, and what the norm has."""
+    """A convolution, and a convolution that does the work of its norm: its weight, and what the norm has."""
     torch.manual_seed(0)
     x = torch.rand(1, channels, 8, 8)
     plain = nn.Sequential(nn.Conv2d(channels, channels, 3), nn.BatchNorm2d(channels), nn.ReLU()).eval()

@@ -1,4 +1,4 @@
-"""What a traced graph need not compute: which divisions and copies go, and which stay."""
+"""Parts that a traced graph need not compute: which divisions and copies go, and which stay."""
 
 import pytest
 from torch_support import torch

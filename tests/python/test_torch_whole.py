@@ -93,7 +93,7 @@ def test_only_the_layers_stay_that_are_worth_their_cost(monkeypatch):
 
 
 def test_no_contest_is_begun_when_they_took_their_time(monkeypatch):
-    """The same, but for the time: the one that would be tried again is not."""
+    """As above, but no time is left: the layer that would be tried again is not."""
     monkeypatch.setattr(optimize, "_CONTESTS_SECONDS", 0.0)
     saved = {"0": 100, "1": 10, "2": 10}
     us = lambda swapped: 1000 + sum(60 - saved[name] for name in swapped)  # noqa: E731

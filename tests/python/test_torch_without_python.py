@@ -37,7 +37,7 @@ def package(tmp_path_factory):
     model, folder = Model().eval(), tmp_path_factory.mktemp("package")
     with torch.no_grad():
         exported = torch.export.export(model, (torch.rand(2, 3, 16, 16),))
-        # What is compiled is not what is tested, and compilers take minutes on busy machines.
+        # Without optimisation: the compiled code is not what is tested, and compilers take minutes on busy machines.
         path = torch._inductor.aoti_compile_and_package(
             exported, package_path=str(folder / "model.pt2"),
             inductor_configs={"aot_inductor.compile_wrapper_opt_level": "O0"},
@@ -51,7 +51,7 @@ def test_a_package_of_aotinductor(package, prepared):
     for seed in range(4):
         x = tensors("cpu", (2, 3, 16, 16), seed=seed)[0]
         assert torch.allclose(run(x), model(x), rtol=1e-4, atol=1e-4)
-    # Its constants are C++'s own, and yet packed only once: no call after the second was prepared by Python.
+    # The package's constants are C++'s own, and yet packed only once: no call after the second was prepared by Python.
     before = len(prepared)
     run(x)
     assert len(prepared) == before

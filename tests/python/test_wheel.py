@@ -1,5 +1,5 @@
-"""What a wheel holds beside the package: the licence, and the notices of what is compiled in; and how scripts/build_wheel
-judges one. Nothing is built."""
+"""The files of a wheel beside the package: the licence, and the notices of what is compiled in; and how
+scripts/build_wheel judges one. Nothing is built."""
 
 import base64
 import hashlib

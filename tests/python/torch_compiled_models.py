@@ -1,4 +1,4 @@
-"""What the tests of torch.compile(backend="convtune") share: a model, how it is compiled, what is found in a graph."""
+"""Shared by the tests of torch.compile(backend="convtune"): a model, how it is compiled, what is found in a graph."""
 
 from torch_support import torch, with_statistics
 

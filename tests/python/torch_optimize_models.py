@@ -1,4 +1,4 @@
-"""What the tests of optimize share: a model with layers of every kind, an example, and how it is optimized."""
+"""Shared by the tests of optimize: a model with layers of every kind, an example, and how it is optimized."""
 
 from torch_support import torch
 

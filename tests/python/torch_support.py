@@ -1,4 +1,4 @@
-"""What the PyTorch tests share: devices, a reference in double precision, and how near to it an answer must be."""
+"""Shared by the PyTorch tests: devices, a reference in double precision, and how near to it an answer must be."""
 
 import os
 import subprocess

@@ -50,7 +50,7 @@ _last: OptimizeReport | None = None
 
 
 def last_report() -> OptimizeReport | None:
-    """What was decided in the graph that was compiled last, a row a kind of layer; None before the first."""
+    """The decisions in the graph that was compiled last, a row a kind of layer; None before the first."""
     return _last
 
 
@@ -74,14 +74,15 @@ def _records_gradients(inputs: Sequence[Any]) -> bool:
 
 
 def _fits(chain: Chain, inputs: Sequence[Any]) -> bool:
-    """Whether its weights have the digits for the norm that is folded into them."""
+    """True where the type of its weights has the digits for the norm that is folded into them."""
     with torch.no_grad():
         fits = chain.fold.fits(inputs)
     return fits is None or bool(fits)
 
 
 def _constant(chain: Chain, plan: str) -> Fold | Packing | None:
-    """What of a chain's weights the graph is to hold: packed, where a plan says by which kernel, else folded."""
+    """The form in which the graph is to hold a chain's weights: packed, where a plan says by which kernel, else
+    folded."""
     if plan:
         convolution = planned(plan, chain.x.meta["val"].get_device()).convolution
         assert convolution is not None
@@ -151,7 +152,7 @@ class _Rewritten:
 
     @cached_property
     def may_run_twice(self) -> bool:
-        """Whether a second run right after the first gives what one gives: nothing is written, no random numbers."""
+        """True where two runs give what one gives: nothing is written, no random numbers."""
         targets = [node.target for node in self.graph.graph.nodes if node.op == "call_function"]
         operators = [one for one in targets if isinstance(one, torch._ops.OpOverload)]
         return not any(one._schema.is_mutable or torch.Tag.nondeterministic_seeded in one.tags for one in operators)
@@ -200,9 +201,9 @@ def _fused(module: GraphModule, inputs: Sequence[Any], wanted: Wanted) -> _Rewri
 def _refreshing(
     compiled: Callable[..., Any], original: Callable[..., Any], folded: Folded, may_run_twice: bool
 ) -> Callable[..., Any]:
-    """What torch.compile calls: the packed weights follow the model's. On a GPU the look at hundreds of tensors takes
-    none of the device's time where it comes after the launch; what was launched with old weights is launched again.
-    Where their type has not the digits for the norms in them, Dynamo's graph runs as it is."""
+    """The function that torch.compile calls: the packed weights follow the model's. On a GPU the look at hundreds of
+    tensors takes none of the device's time where it comes after the launch; what was launched with old weights is
+    launched again. Where their type has not the digits for the norms in them, Dynamo's graph runs as it is."""
 
     def run(*inputs: Any) -> Any:
         folded.refresh(inputs)

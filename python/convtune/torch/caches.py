@@ -19,7 +19,7 @@ __all__ = ["tag", "version"]
 
 @cache
 def version() -> str:
-    """Of everything in this package that a compiled graph may hold: 16 hexadecimal digits."""
+    """A hash of everything in this package that a compiled graph may hold: 16 hexadecimal digits."""
     sources = hashlib.sha256()
     for source in sorted(Path(__file__).parent.rglob("*.py")):
         sources.update(source.read_bytes())

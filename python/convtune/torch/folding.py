@@ -24,7 +24,7 @@ _HALF_AN_ULP = 2.0**-11  # of float16
 
 
 def _scale(variance: Tensor | None, gamma: Tensor | None, eps: float) -> Tensor | None:
-    """What the norm multiplies each channel by, in double precision."""
+    """The factor of each channel that the norm multiplies by, in double precision."""
     if variance is None:
         return None if gamma is None else gamma.double().flatten()
     scale = (variance.double() + eps).rsqrt()
@@ -70,7 +70,7 @@ class Fold:
         return folded(weight, bias, mean, variance, gamma, beta, self.eps, self.dtype)  # type: ignore[arg-type]
 
     def fits(self, inputs: Sequence[Any]) -> Tensor | None:
-        """Whether each channel's weights lose no more than rounding takes in `dtype`'s normal range: on the root mean
+        """True where each channel's weights lose no more than rounding takes in `dtype`'s normal range: on the root mean
         square at most half a unit in the last place. float16 ends at 6e-5 and 65504. None where nothing is to be asked."""
         weight, _, _, variance, gamma, _ = (None if at is None else inputs[at] for at in self.places)
         scale = None if self.dtype is not torch.float16 else _scale(variance, gamma, self.eps)
@@ -88,7 +88,7 @@ class Fold:
 
 @dataclass(frozen=True)
 class Packing:
-    """What a fold gives, packed for one kernel."""
+    """The result of a fold, packed for one kernel."""
 
     fold: Fold
     convolution: Convolution
@@ -111,7 +111,7 @@ class Packing:
 
 
 def _counters(means: Sequence[Tensor]) -> list[Tensor]:
-    """What the norms of these running means count their forwards in training mode by: their writes to the running
+    """The counters of forwards in training mode of the norms with these running means: their writes to the running
     statistics change no `_version`. Dynamo hands over the tensors alone; the module is found by who holds them."""
     if not means:
         return []
@@ -138,7 +138,7 @@ class Folded:
         own = {id(one) for one in self._sources(inputs)}
 
         def apart(memory: Tensor | None) -> Tensor | None:
-            """What renewing writes must be nobody else's: a bias that is float32 already comes back as it is."""
+            """Memory of its own, since renewing writes to it: a bias that is float32 already comes back as it is."""
             return memory.clone() if memory is not None and id(memory) in own else memory
 
         self._watched = self._watch(inputs)  # before, so that a change meanwhile is seen by the next call
@@ -147,7 +147,7 @@ class Folded:
             self.fits = _fit(folds, inputs)
 
     def hold(self, inputs: Sequence[Any]) -> bool:
-        """Whether it does, without a change of anything."""
+        """True where the memory still holds; nothing is changed."""
         watched = self._watched
         return watched is not None and watched.hold(self._sources(inputs))
 
@@ -166,7 +166,8 @@ class Folded:
 
     @property
     def is_known(self) -> bool:
-        """Whether refresh can tell that nothing has changed; it cannot of tensors that were made in inference mode."""
+        """True where refresh can tell that nothing has changed; it cannot for tensors that were made in inference
+        mode."""
         return self._watched is not None
 
     def _watch(self, inputs: Sequence[Any]) -> Watched | None:

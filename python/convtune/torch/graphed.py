@@ -65,7 +65,7 @@ class _Tensors:
 
 
 class Graphed:
-    """What `graphed` returns; called as the model is. `report`: what was decided of its layers, and the whole beside
+    """The result of `graphed`; called as the model is. `report`: what was decided of its layers, and the whole beside
     torch.compile's; None where nothing is convtune's."""
 
     def __init__(
@@ -111,7 +111,7 @@ class Graphed:
             return self._compiled(*args, **kwargs)
 
     def _settings_now(self) -> tuple[Any, ...]:
-        """What may change between calls, and the model's answer with it."""
+        """The settings that may change between calls, and the model's answer with them."""
         precision = allowed_precision(self._index) if self._is_float32 else ""
         deterministic = torch.backends.cudnn.deterministic, torch.are_deterministic_algorithms_enabled()
         return torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda"), precision, deterministic

@@ -19,11 +19,11 @@ _is_compiling = torch.compiler.is_compiling
 
 @dataclass(frozen=True)
 class How:
-    """What a convolution does with its tensors. `stride`, `dilation`: (vertical, horizontal); `padding`: (top, left,
-    bottom, right), in pixels; a number may be a symbol, as in a graph for any size. `precision` and `activation`: a
-    Problem's words, of which "auto" is what PyTorch's settings allow. `choices`: the lines of optimize (run.choice_line);
-    "" leaves every problem to convtune. `reuse`: packed weights may be used again; no part of equality, since the plan
-    is the same."""
+    """All that a convolution is told besides its tensors. `stride`, `dilation`: (vertical, horizontal); `padding`:
+    (top, left, bottom, right), in pixels; a number may be a symbol, as in a graph for any size. `precision` and
+    `activation`: a Problem's words, of which "auto" is what PyTorch's settings allow. `choices`: the lines of optimize
+    (run.choice_line); "" leaves every problem to convtune. `reuse`: packed weights may be used again; no part of
+    equality, since the plan is the same."""
 
     stride: tuple[Any, Any] = (1, 1)
     padding: tuple[Any, Any, Any, Any] = (0, 0, 0, 0)
@@ -72,7 +72,7 @@ class How:
 
     @cached_property
     def is_symbolic(self) -> bool:
-        """Whether a number is a symbol, which no text can hold."""
+        """True where a number is a symbol, which no text can hold."""
         numbers = *self.stride, *self.padding, *self.dilation, self.groups
         return any(isinstance(one, torch.SymInt) for one in numbers)
 
@@ -83,7 +83,7 @@ class How:
 
     @cached_property
     def packing(self) -> How:
-        """The same convolution, whose weights are packed in every call."""
+        """A copy by which weights are packed in every call."""
         return replace(self, reuse=False) if self.reuse else self
 
     @cached_property

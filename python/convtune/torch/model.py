@@ -26,7 +26,7 @@ class _Skipped(Exception):
 
 
 def _channels_last(x: Value) -> bool:
-    """Whether it lies so, and cannot be taken to lie channels first."""
+    """True where the tensor lies channels last and cannot be taken to lie channels first."""
     axes = len(x.shape)
     order = [0, *range(2, axes), 1]
     dense, stride = [0] * axes, 1

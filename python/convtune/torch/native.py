@@ -137,7 +137,7 @@ LIBRARY.impl("conv2d_ready", lambda *arguments: None, "Meta")  # one of the tens
 
 
 def _has_lock() -> bool:
-    """Whether this Python runs one thread at a time. One that does not has other objects, and another way to keep them."""
+    """True where this Python runs one thread at a time; others have other objects, and another way to keep them."""
     return bool(getattr(sys, "_is_gil_enabled", lambda: True)())
 
 

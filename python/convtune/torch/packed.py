@@ -37,7 +37,7 @@ def fields_of(plan: str) -> tuple[str, Problem, str, str, str]:
 
 
 def layout_of(plan: str) -> str:
-    """In which its kernel reads and writes."""
+    """The layout in which the plan's kernel reads and writes."""
     return fields_of(plan)[2]
 
 

@@ -55,7 +55,7 @@ _recorded: set[Convolution] = set()
 
 
 def wants_channels_last(tensor: Tensor) -> bool:
-    """Whether PyTorch takes the tensor to lie channels last: its strides fall in the order N, H, W, C."""
+    """True where PyTorch takes the tensor to lie channels last: its strides fall in the order N, H, W, C."""
     if tensor.is_contiguous() and tensor.stride(1) != 1:
         return False
     (n, c, h, w), (of_n, of_c, of_h, of_w) = tensor.shape, tensor.stride()
@@ -145,7 +145,7 @@ PLANS.cleared.append(_fingerprints.clear)  # a CPU's tells how many threads it m
 
 
 def fingerprint(device: str) -> str:
-    """What records of that device are kept under; "" where convtune does not see it."""
+    """The name under which records of that device are kept; "" where convtune does not see it."""
     if device not in _fingerprints:
         _fingerprints.update({one.device: one.fingerprint for one in devices()})
     return _fingerprints.get(device, "")
@@ -171,7 +171,7 @@ def problem_of(
     x: Tensor, weight: Tensor, has_bias: bool, stride: Steps, padding: Padding, dilation: Steps, groups: int,
     precision: str = "auto", activation: str = "none", residual: bool = False, bias_type: Any = None,
 ) -> Problem:  # fmt: skip
-    """What is asked of convtune by a call with those tensors: of them only shape, type, memory format and device count.
+    """The problem that a call with those tensors asks: only their shape, type, memory format and device count.
     `bias_type`: where it is not x's."""
     how = written(weight.shape[2:], stride, padding, dilation, groups, precision, activation)
     return problem_for(x, weight, how, (bias_type or x.dtype) if has_bias else None, residual)

@@ -1,5 +1,5 @@
-"""Tensors that something was made of, and whether they still are what they were: the same objects, in the same memory, not
-written to since, as PyTorch counts."""
+"""Tensors that something was made of, and whether they still are what they were: the same objects, in the same memory,
+not written to since, as PyTorch counts."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ PLANS.cleared.append(forget_all)
 
 
 class Watched:
-    """The tensors, and `counters`: tensors of which only the version counts. Raises RuntimeError for tensors that were made
-    in inference mode: nobody counts their changes."""
+    """The tensors, and `counters`: tensors of which only the version counts. Raises RuntimeError for tensors that were
+    made in inference mode: nobody counts their changes."""
 
     def __init__(self, tensors: tuple[Tensor, ...], counters: Sequence[Tensor] = ()) -> None:
         self._times = _times
@@ -40,7 +40,7 @@ class Watched:
         self._same = watch(tensors, tuple(counters))
 
     def hold(self, tensors: tuple[Tensor, ...]) -> bool:
-        """Whether these are those, and unchanged."""
+        """True where these are the watched tensors, and unchanged."""
         same, owners = self._same, self._owners  # read once: another thread may forget them meanwhile
         if owners is None or self._times != _times:
             return False

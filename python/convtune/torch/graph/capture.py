@@ -1,4 +1,4 @@
-"""What Dynamo hands to a backend, as a graph of ATen's operators, in which chains are looked for; in half precision
+"""Dynamo's graph for a backend, as a graph of ATen's operators, in which chains are looked for; in half precision
 with its convolutions channels last, however the model's tensors lie: NCHW costs each of them two to four times as much
 (docs/decisions/0046-what-a-compiled-graph-holds.md). Inductor takes the graph for Dynamo's own."""
 

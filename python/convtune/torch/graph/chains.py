@@ -1,5 +1,5 @@
-"""Which of a compiled graph's chains are convtune's: the contests of optimize, one for each kind of chain, remembered
-for the process, since graphs are compiled again."""
+"""Decides which chains of a compiled graph are convtune's: the contests of optimize, one for each kind of chain,
+remembered for the process, since graphs are compiled again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Wanted", "decided", "described"]
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the user asks of the decision."""
+    """The user's settings for the decision."""
 
     budget: float = 0.0
     min_gain: float = 0.02
@@ -33,7 +33,7 @@ class Wanted:
         real(self.min_gain, "convtune.min_gain")
 
 
-# What was decided in this process: (layer, choice or None), by problem, device, and what was asked.
+# Decisions of this process: (layer, choice or None), by problem, device, and what was asked.
 _decided: dict[Any, tuple[Layer, str | None]] = {}
 
 

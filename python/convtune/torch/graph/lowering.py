@@ -32,8 +32,8 @@ _kept: list[Planned] = []  # what inductor's code calls, which is never unloaded
 
 
 def bound(plan: str, index: int) -> Callable[..., None]:
-    """What the code calls for that plan on the GPU `index`, or on the CPU (-1): tensors lie as its kernel reads and
-    writes."""
+    """The function that the code calls for that plan on the GPU `index`, or on the CPU (-1): tensors lie as its kernel
+    reads and writes."""
     of = planned(plan, index)
     _kept.append(of)
     assert of.convolution is not None

@@ -21,7 +21,7 @@ __all__ = ["Chain", "Weights", "activation_of_node", "aten", "chains", "only_use
 
 aten: Any = torch.ops.aten
 
-# Where a batch norm in eval mode has (gamma, beta, mean, variance, training or None, eps) among its arguments.
+# Places at which a batch norm in eval mode has (gamma, beta, mean, variance, training or None, eps) among its arguments.
 _NORMS = {
     aten._native_batch_norm_legit_no_training.default: (1, 2, 3, 4, None, 6),
     aten._native_batch_norm_legit.default: (1, 2, 3, 4, 5, 7),
@@ -83,7 +83,7 @@ def only_user(node: Node) -> Node | None:
 
 
 def activation_of_node(node: Node) -> str:
-    """What that node computes of its first argument, in a problem's words; "" for anything else."""
+    """The activation that the node computes of its first argument, in a problem's words; "" for anything else."""
     target, kwargs = node.target, node.kwargs
     args: tuple[Any, ...] = node.args
     if target in _NAMED:
@@ -104,7 +104,7 @@ def activation_of_node(node: Node) -> str:
 
 
 class Weights:
-    """Where weights and norms come from: inputs of the graph that are the same tensors in every call. `is_static`:
+    """The sources of weights and norms: inputs of the graph that are the same tensors in every call. `is_static`:
     whether the input at that place is a parameter or buffer."""
 
     def __init__(self, graph: Graph, is_static: Callable[[int], bool]) -> None:

@@ -1,4 +1,4 @@
-"""Whether convtune's answer of a layer is as right as PyTorch's, before the two compete."""
+"""The check that convtune's answer for a layer is as right as PyTorch's, before the two compete."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _NUMBERS = [field.name for field in fields(Contest)]
 
 @dataclass
 class _Known:
-    """Of one file: its size when it was read, and its contests and budgets in seconds."""
+    """One file: its size when it was read, and its contests and budgets in seconds."""
 
     size: int = 0
     rows: dict[str, Contest | float] = field(default_factory=dict)
@@ -47,7 +47,7 @@ def _file() -> Path:
 
 @cache
 def _own_hash() -> str:
-    """Of the library, and of the package's sources: some operators are in Triton."""
+    """A hash of the library and of the package's sources: some operators are in Triton."""
     found = hashlib.sha256(_library.library_path().read_bytes())
     for source in sorted(Path(__file__).parents[2].rglob("*.py")):
         found.update(source.read_bytes())
@@ -55,8 +55,8 @@ def _own_hash() -> str:
 
 
 def key_of(what: str, fingerprint: str, device: torch.device) -> str:
-    """Of a contest or a budget. `what`: its two sides and what a gain has to be, or what was searched, in words that
-    say all of it; `fingerprint`: what records of that device are kept under."""
+    """The key of a contest or a budget. `what`: its two sides and what a gain has to be, or what was searched, in words
+    that say all of it; `fingerprint`: what records of that device are kept under."""
     index = device.index or 0 if device.type == "cuda" else -1
     cudnn = torch.backends.cudnn
     settings = cudnn.enabled, cudnn.benchmark, cudnn.deterministic, torch.are_deterministic_algorithms_enabled()

@@ -1,5 +1,5 @@
-"""Which layers convtune computes faster than PyTorch: each problem tuned, checked, and proven in a contest. What a
-layer is (a module, a part of a compiled graph) only its two sides know."""
+"""Decides which layers convtune computes faster than PyTorch: each problem tuned, checked, and proven in a contest.
+What a layer is (a module, a part of a compiled graph) only its two sides know."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ def device_of(seen: Any) -> str:
 
 
 def _plan_of(problem: Problem, device: str) -> Plan | None:
-    """What convtune runs it by, without the vendor's kernel, which PyTorch has, too; but PyTorch needs another pass for
-    what follows the sum. Raises Unsupported."""
+    """The plan that convtune runs the problem by, without the vendor's kernel, which PyTorch has, too; but PyTorch
+    needs another pass for what follows the sum. Raises Unsupported."""
     plan = Convolution(problem, device).plan
     if plan.algorithm not in VENDORS:
         return plan
@@ -106,7 +106,8 @@ def _way(
 
 
 def _planned_together(layers: list[tuple[Layer, list[Any]]]) -> None:
-    """What a plan compiles is kept: the kernels of all layers compile at the same time, not one after the other."""
+    """Plans all layers, of which the compiled kernels are kept: those of all layers compile at the same time, not one
+    after the other."""
 
     def plan(one: tuple[Layer, list[Any]]) -> None:
         with contextlib.suppress(Error):
@@ -195,7 +196,7 @@ class _Task:
         return found
 
     def best_us(self, min_gain: float) -> float:
-        """Of PyTorch's way, which the layer notes, and convtune's."""
+        """The lower time of PyTorch's way, which the layer notes, and convtune's, in microseconds."""
         known = None if self.way is None else recall(self.key(min_gain))
         if known is not None:
             self.layer.pytorch_us, best = known.incumbent_us, min(known.incumbent_us, known.challenger_us)

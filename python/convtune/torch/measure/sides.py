@@ -59,7 +59,7 @@ class Sides:
         return self.pytorch()
 
     def exact(self, images: int) -> Tensor:
-        """Of the first so many, in double precision; of large ones their first rows."""
+        """The answer for the first `images` in double precision; for large images their first rows."""
         return _exact(images, self.x, self.weight.detach(), self.bias, self.how)
 
     def pytorch(self) -> Tensor:
@@ -104,7 +104,7 @@ class Fused:
 
     @property
     def kind(self) -> str:
-        """What makes a contest of it another than of others."""
+        """A text by which contests of different layers differ."""
         return repr(replace(self, name=""))
 
     def sides(self) -> FusedSides:

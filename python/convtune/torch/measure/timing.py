@@ -65,5 +65,5 @@ def wall_us(run: Callable[[], Any], device: torch.device, calls: int = 1) -> flo
 
 
 def calls_of_a_sample(one_us: float) -> int:
-    """So many that a sample takes 20 ms, 1 to 10."""
+    """The number of calls (1 to 10) with which a sample takes 20 ms."""
     return max(1, min(10, round(_SAMPLE_US / max(one_us, 1))))

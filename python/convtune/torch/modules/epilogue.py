@@ -1,5 +1,5 @@
-"""What follows a convolution of a recorded run that its epilogue could compute: bias, a folded batch norm, a residual,
-an activation. The same rules as for ONNX files (src/onnx/onnx_graph.py). For model_problems."""
+"""The operations behind a convolution of a recorded run that its epilogue could compute: bias, a folded batch norm, a
+residual, an activation. The same rules as for ONNX files (src/onnx/onnx_graph.py). For model_problems."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Epilogues"]
 _functional = torch.nn.functional
 _MOST_POINTWISE = 16  # operators of one activation
 _LARGE = 1e30  # stands for infinity
-# Where two formulas are compared: an activation is recognised by its values, however a model spells it.
+# Points at which two formulas are compared: an activation is recognised by its values, however a model spells it.
 _POINTS = torch.cat([torch.arange(-48, 49, dtype=torch.float64) / 4, torch.tensor([-_LARGE, _LARGE], dtype=torch.float64)])
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "none": lambda x: x,
@@ -63,7 +63,7 @@ class Epilogues:
         self.claimed: set[int] = set()  # operations that are a convolution's epilogue, by id
 
     def of(self, convolution: Operation) -> tuple[bool, bool, str]:
-        """Of bias and residual whether there is one, and the activation."""
+        """(whether there is a bias, whether a residual, the activation)."""
         value, bias, residual = self._sums(convolution)
         return bias, residual, self._activation(value)
 
@@ -124,7 +124,7 @@ class Epilogues:
         return word
 
     def _computed(self, operation: Operation, computed: dict[int, Tensor]) -> Tensor | None:
-        """Of its output at the points; None where it is not computed number by number from what is there."""
+        """The values of its output at the points; None where it is not computed number by number from what is there."""
         pointwise = torch.Tag.pointwise in operation.function.tags or operation.name in _POINTWISE_TOO
         if id(operation) in self.claimed or len(operation.outputs) != 1 or not pointwise:
             return None
@@ -143,7 +143,7 @@ class Epilogues:
 
 
 def _per_channel(other: Any, value: Value) -> bool:
-    """Whether it is one number for each channel of `value`, or one for all, and the same in every run."""
+    """True where it is one number for each channel of `value`, or one for all, and the same in every run."""
     if isinstance(other, (int, float)):
         return True
     if not isinstance(other, Value) or not other.constant or len(other.shape) > len(value.shape):

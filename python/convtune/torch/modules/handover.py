@@ -53,7 +53,7 @@ _running = _Running()
 
 
 class Led:
-    """What a convolution keeps that has followers: its weights with their norm folded in. A copy folds its own."""
+    """The state of a convolution that has followers: its weights with their norm folded in. A copy folds its own."""
 
     folded: Folded | None = None
     kind: tuple[Any, ...] = ()
@@ -66,7 +66,8 @@ class Led:
 
 
 def _made_of(kind: type, forward: Callable[..., Any], make: Callable[[type], type]) -> type:
-    """That class with another forward; tools take it for the class itself. `make` makes it again where it is unpickled."""
+    """That class with another forward; tools take it for the class itself. `make` makes it again where it is
+    unpickled."""
 
     def reduce(self: Any, protocol: Any) -> Any:
         function, arguments, *rest = kind.__reduce_ex__(self, protocol)  # type: ignore[misc]
@@ -150,7 +151,7 @@ def take_back(model: nn.Module) -> None:
 
 
 def fused(module: Any, x: Tensor) -> Tensor | None:
-    """What a convolution with followers gives where it does their work; None where that is PyTorch's."""
+    """The result of a convolution that does the work of its followers; None where that is PyTorch's."""
     if _is_traced():
         return None
     now = _running.now
@@ -232,5 +233,5 @@ def _weights(led: Led, norm: Any, x: Tensor, sources: tuple[Any, ...]) -> tuple[
 
 
 def _kind(norm: Any, x: Tensor, sources: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Which fold it takes."""
+    """All that the choice of a fold depends on."""
     return norm.eps, x.dtype, sources[1] is None, sources[4] is None, sources[5] is None

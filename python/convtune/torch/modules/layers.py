@@ -1,4 +1,4 @@
-"""Which convolutions a model runs on an example, grouped by problem. For optimize."""
+"""Finds the convolutions that a model runs on an example, grouped by problem. For optimize."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Seen:
 
     @property
     def kind(self) -> str:
-        """What makes a contest of it another than of others."""
+        """A text by which contests of different layers differ."""
         fused = self._fused()
         return fused.kind if fused else repr((str(self.problem), self.shape, self.strides, self.device))
 
@@ -59,7 +59,7 @@ class Seen:
         return fused.sides() if fused else Sides(self.module, self.shape, self.strides, self.dtype, self.device)
 
     def _fused(self) -> Fused | None:
-        """Where an operator is to do the work of modules behind it."""
+        """The convolution with the modules behind it, where an operator is to do their work."""
         module, behind = self.module, self.behind
         if behind is None:
             return None
@@ -88,8 +88,8 @@ def _refusal(module: torch.nn.Conv2d, x: Tensor) -> str:
 def find(
     model: torch.nn.Module, run: Callable[[], object], behind: Mapping[torch.nn.Module, Followers]
 ) -> tuple[list[Seen], int]:
-    """What one forward runs, and how many convolutions of it are no module's. `behind`: what stands behind those whose
-    work one operator is to do."""
+    """(the convolutions of modules that one forward runs, the number of all others). `behind`: what stands behind those
+    whose work one operator is to do."""
     found: dict[Any, Seen] = {}
     of_modules = 0
 

@@ -1,5 +1,5 @@
-"""What a model's structure proves to stand behind its convolutions: a batch norm, an activation, each called there and
-nowhere else. optimize lets such a convolution do their work too: handover.py."""
+"""Finds what a model's structure proves to stand behind its convolutions: a batch norm, an activation, each called
+there and nowhere else. optimize lets such a convolution do their work too: handover.py."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Caller:
         self._held.update((one, list(one._modules.values())) for one in [*holders, *behind.parts] if one._modules)
 
     def is_as_proven(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Whether this call of its forward does what was proven."""
+        """True where this call of its forward does what was proven."""
         if kwargs or len(args) != self.arguments:
             return False
         if len(args) > 1 and not all(isinstance(one, (Tensor, list, tuple)) for one in args):
@@ -73,7 +73,7 @@ class Followers:
         self._settings = [(acting, name, getattr(acting, name)) for name in _SETTINGS if hasattr(acting, name)]
 
     def are_as_proven(self) -> bool:
-        """Whether nobody watches them, and they compute what they did, in eval mode."""
+        """True where nobody watches them, and they compute what they did, in eval mode."""
         norm = self.norm
         if norm is not None and (norm.training or norm.running_mean is None or norm.running_var is None):
             return False
@@ -87,7 +87,7 @@ class Followers:
 
 
 def is_watched(module: nn.Module) -> bool:
-    """Whether somebody's hooks would see other values, or somebody's function runs in place of its forward."""
+    """True where somebody's hooks would see other values, or somebody's function runs in place of its forward."""
     own = vars(module)
     return bool(
         own["_forward_hooks"]
@@ -114,7 +114,7 @@ def _activation(module: nn.Module) -> str:
 
 
 def _norm_of(module: Any) -> str | None:
-    """Of a batch norm in eval mode, what activation is in it: timm's have one. None for all others."""
+    """The activation inside of a batch norm in eval mode: timm's have one. None for all other modules."""
     if not isinstance(module, nn.BatchNorm2d) or module.running_mean is None or module.running_var is None:
         return None
     if type(module) is nn.BatchNorm2d:
@@ -135,7 +135,7 @@ class _Tracer(Tracer):
         self._calling: list[tuple[nn.Module, int] | None] = []
 
     def traced(self, model: nn.Module) -> Graph:
-        """Of its forward with nothing but what it must be given."""
+        """The graph of its forward, given only the arguments that it requires."""
         parameters = list(inspect.signature(type(model).forward).parameters.values())[1:]
         plain = all(one.kind is one.POSITIONAL_OR_KEYWORD for one in parameters)
         optional = {one.name: one.default for one in parameters if one.default is not one.empty}

@@ -17,8 +17,8 @@ __all__ = ["Operation", "Value", "recorded"]
 
 @dataclass(eq=False)
 class Value:
-    """What a tensor held; a write in place makes another value of the same tensor. `constant`: the same in every run,
-    because it comes of parameters, buffers and numbers alone. `kept`: the model returns it."""
+    """The contents of a tensor; a write in place makes another value of the same tensor. `constant`: the same in every
+    run, because it comes of parameters, buffers and numbers alone. `kept`: the model returns it."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]

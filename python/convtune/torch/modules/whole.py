@@ -20,7 +20,7 @@ from .structure import Followers
 
 __all__ = ["WHOLE_GAIN", "Whole", "compile_mode", "swap", "unswap", "worth_their_cost"]
 
-# What the whole forward must gain: less is not worth other rounding, and two processes differ by as much.
+# The least gain of the whole forward: less is not worth other rounding, and two processes differ by as much.
 WHOLE_GAIN = 0.01
 _WARM_UP = 4  # samples: compiling, cuDNN's search, recording a CUDA graph, its first replays
 _WARM_UP_SECONDS = 5.0  # after the first: fewer samples of a slow model
@@ -165,7 +165,7 @@ class Whole:
 
 
 def worth_their_cost(layers: list[Layer], outcome: Contest) -> list[Layer]:
-    """Those of the swapped layers that are worth another try after a contest of all of them was not won: which save
+    """The swapped layers that are worth another try after a contest of all of them was not won: which save
     more than the whole model lost by a swapped call (the host's time, fusions that PyTorch makes with its own)."""
     saved = sum((layer.pytorch_us - layer.convtune_us) * layer.calls for layer in layers)
     calls = sum(layer.calls for layer in layers)

@@ -1,1 +1,1 @@
-"""What surrounds convolutions in a captured graph: norms, pools, gates, products of matrices, and what goes without a trace."""
+"""The surroundings of convolutions in a captured graph: norms, pools, gates, products of matrices, copies that go."""

@@ -250,7 +250,7 @@ def _tile(one: Scaled, line: str | None, wanted: Wanted, stopwatch: Callable[[An
 def gates_and_scaled(
     found: list[Chain], choices: list[str | None], wanted: Wanted
 ) -> tuple[list[Gate], list[Scaled], list[Layer]]:  # fmt: skip
-    """Those of a graph's chains that are better parts of one of these operators, and the report's rows. `choices`: what
+    """The chains of a graph that are better parts of one of these operators, and the report's rows. `choices`: what
     was decided for each chain by itself, which is what it has to beat."""
     stopwatches: dict[Any, Stopwatch] = {}
 

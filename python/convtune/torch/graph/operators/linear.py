@@ -58,7 +58,7 @@ def _calls(node: Node | None, *targets: Any) -> bool:
 
 
 def _fits(node: Any, like: Node) -> bool:
-    """Whether a value has the type and device of another, and a fixed size."""
+    """True where a value has the type and device of another, and a fixed size."""
     value, wanted = node.meta["val"], like.meta["val"]
     same = value.dtype is wanted.dtype and value.device == wanted.device
     return same and all(isinstance(size, int) for size in value.shape)
@@ -152,7 +152,7 @@ def _chain(graph: Graph, found: _Linear, weights: Weights) -> LinearChain:
 
 
 def linear_chains(graph: Graph, weights: Weights) -> list[LinearChain]:
-    """Those with something behind them that a convolution does as well, in the graph's order."""
+    """The products with something behind them that a convolution does as well, in the graph's order."""
     found = []
     for node in list(graph.nodes):
         if not _calls(node, aten.mm.default, aten.addmm.default):

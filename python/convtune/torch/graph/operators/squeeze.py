@@ -47,7 +47,7 @@ def processors(index: int) -> int:
 
 
 def is_half_image(x: Tensor) -> bool:
-    """Of a GPU, half precision, channels last."""
+    """True for an image on a GPU in half precision that lies channels last."""
     return (
         x.is_cuda
         and x.dtype in _HALF
@@ -57,7 +57,7 @@ def is_half_image(x: Tensor) -> bool:
 
 
 def is_for(x: Tensor) -> bool:
-    """Whether kernels are for images that lie so."""
+    """True where kernels take images that lie so."""
     return is_half_image(x) and _kernels() is not None
 
 

@@ -1,5 +1,5 @@
-"""What of a traced graph need not be computed: divisions by one, with which diffusers' blocks end; and copies of an image
-to NCHW for a convolution that takes it as it lies, channels last."""
+"""Removal of what a traced graph need not compute: divisions by one, with which diffusers' blocks end; and copies of an
+image to NCHW for a convolution that takes it as it lies, channels last."""
 
 from __future__ import annotations
 
