@@ -74,27 +74,16 @@ PROGRESS = ctypes.CFUNCTYPE(c_int32, c_void_p, c_char_p, c_int64, c_int64, c_dou
 class CTuneOptions(ctypes.Structure):
     """convtune_tune_options."""
 
-    _fields_ = [
-        ("struct_size", c_size_t),
-        ("budget_seconds", c_double),
-        ("budget_trials", c_int64),
-        ("min_gain", c_double),
-        ("retune", c_int32),
-        ("save", c_int32),
-        ("progress", PROGRESS),
-        ("context", c_void_p),
-    ]
+    _fields_ = (
+        [("struct_size", c_size_t), ("budget_seconds", c_double), ("budget_trials", c_int64), ("min_gain", c_double)]
+        + [("retune", c_int32), ("save", c_int32), ("progress", PROGRESS), ("context", c_void_p)]
+    )  # fmt: skip
 
 
 class CBenchOptions(ctypes.Structure):
     """convtune_bench_options."""
 
-    _fields_ = [
-        ("struct_size", c_size_t),
-        ("seconds", c_double),
-        ("progress", PROGRESS),
-        ("context", c_void_p),
-    ]
+    _fields_ = [("struct_size", c_size_t), ("seconds", c_double), ("progress", PROGRESS), ("context", c_void_p)]
 
 
 # double (*)(void* context, challenger)

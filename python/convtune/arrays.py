@@ -280,13 +280,7 @@ def describe(array: Any, name: str) -> Array:
         return library_of(array).describe(array)
     except Error as why:
         raise type(why)(f"{name}: {why}") from None
-    except (
-        BufferError,
-        TypeError,
-        RuntimeError,
-        AttributeError,
-        ValueError,
-    ) as why:  # its library's own words
+    except (BufferError, TypeError, RuntimeError, AttributeError, ValueError) as why:  # its library's own words
         raise InvalidArgument(f"{name} cannot be read: {why}") from why
 
 

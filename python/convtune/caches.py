@@ -148,14 +148,7 @@ class PackCache:
         return entry
 
     def keep(
-        self,
-        w: Any,
-        bias: Any,
-        seen: tuple[Seen, Seen | None],
-        convolution: Any,
-        stream: int,
-        memory: Any,
-        pointer: int,
+        self, w: Any, bias: Any, seen: tuple[Seen, Seen | None], convolution: Any, stream: int, memory: Any, pointer: int
     ) -> Packed:
         """`seen`: of weight and bias before packing, so that a change meanwhile is seen by the next call. `memory`:
         what must live as long as `pointer` is used."""

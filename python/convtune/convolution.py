@@ -77,22 +77,15 @@ class Convolution:
     plan_key: str  # equal for two convolutions whose packed weights serve both
 
     def __init__(
-        self,
-        problem: Problem | str,
-        device: Any = None,
-        algorithm: str | None = None,
-        config: str | None = None,
+        self, problem: Problem | str, device: Any = None, algorithm: str | None = None, config: str | None = None
     ) -> None:
         self._handle = None
         asked = as_problem(problem)
         handle = c_void_p()
         _library.check(
             _library.library.convtune_plan(
-                byref(asked.to_c()),
-                _library.device_text(device),
-                _library.c_text(algorithm),
-                _library.c_text(config),
-                byref(handle),
+                *(byref(asked.to_c()), _library.device_text(device), _library.c_text(algorithm)),
+                *(_library.c_text(config), byref(handle)),
             )
         )
         self._handle = handle.value
@@ -120,18 +113,9 @@ class Convolution:
             fail(status)
 
     def run_tensors_raw(
-        self,
-        *,
-        x: int = 0,
-        residual: int = 0,
-        dy: int = 0,
-        y: int = 0,
-        dx: int = 0,
-        dw: int = 0,
-        dbias: int = 0,
-        packed: int = 0,
-        stream: int = 0,
-    ) -> None:
+        self, *, x: int = 0, residual: int = 0, dy: int = 0, y: int = 0, dx: int = 0, dw: int = 0, dbias: int = 0,
+        packed: int = 0, stream: int = 0,
+    ) -> None:  # fmt: skip
         """`run_raw` for every problem: with a residual (which may be y), or a gradient from dy. What the problem has no
         use for is left out; backward weights has no packed weights."""
         tensors = CTensors(_SIZE_OF_TENSORS, x, residual, dy, y, dx, dw, dbias)

@@ -20,18 +20,11 @@ _KINDS = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool"}
 
 
 class _DLTensor(ctypes.Structure):
-    _fields_ = [
-        ("data", c_void_p),
-        ("device_type", c_int32),
-        ("device_id", c_int32),
-        ("ndim", c_int32),
-        ("code", c_uint8),
-        ("bits", c_uint8),
-        ("lanes", c_uint16),
-        ("shape", POINTER(c_int64)),
-        ("strides", POINTER(c_int64)),
-        ("byte_offset", c_uint64),
-    ]
+    _fields_ = (
+        [("data", c_void_p), ("device_type", c_int32), ("device_id", c_int32), ("ndim", c_int32)]
+        + [("code", c_uint8), ("bits", c_uint8), ("lanes", c_uint16)]
+        + [("shape", POINTER(c_int64)), ("strides", POINTER(c_int64)), ("byte_offset", c_uint64)]
+    )  # fmt: skip
 
 
 _get_pointer = ctypes.pythonapi.PyCapsule_GetPointer

@@ -77,24 +77,14 @@ def plan(
     return _planned(asked, where)
 
 
-def _conv2d(
-    x: Any,
-    w: Any,
-    bias: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    groups: Any,
-    precision: Any,
-    activation: Any,
-    residual: Any,
-) -> Any:
+def _conv2d(x: Any, w: Any, bias: Any, *words: Any) -> Any:
     """conv2d on any library's arrays; PyTorch's have a shorter way."""
     image = arrays.read(x, "x")
     dtype = image.dtype
     weights = arrays.read(w, "w", dtype, image)
     shapes = image.shape, weights.shape, bias is not None
-    rest: tuple[Any, ...] = (stride, padding, dilation, groups, precision, activation, dtype, residual is not None)
+    *how, residual = words
+    rest = *how, dtype, residual is not None
     if 0 in image.shape[:1]:  # nothing to compute, but wrong arguments are wrong
         problem = problem_of(*shapes, *rest)
         read_weights(problem, w, bias, image)

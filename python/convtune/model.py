@@ -124,8 +124,7 @@ class ModelRow:
     @property
     def peer(self) -> Provider | None:
         """The fastest of the vendor's ways."""
-        named = (one for one in self.report.providers[1:] if one.name == self.report.best_peer and not one.failure)
-        return next(named, None)
+        return self.report.peer
 
     @property
     def peer_us(self) -> float:

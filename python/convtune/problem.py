@@ -151,14 +151,7 @@ class Problem:
 
         activation = ACTIVATIONS[raw.activation]
         return cls(
-            raw.n,
-            raw.c,
-            raw.h,
-            raw.w,
-            raw.k,
-            raw.r,
-            raw.s,
-            raw.groups,
+            *(raw.n, raw.c, raw.h, raw.w, raw.k, raw.r, raw.s, raw.groups),
             (raw.stride_d or 1, raw.stride_h, raw.stride_w),
             (raw.pad_front, raw.pad_top, raw.pad_left, raw.pad_back, raw.pad_bottom, raw.pad_right),
             (raw.dilation_d or 1, raw.dilation_h, raw.dilation_w),
@@ -168,12 +161,9 @@ class Problem:
             PRECISIONS[raw.precision],
             activation_text(activation, parameters_of(activation, raw.alpha, raw.beta)),
             name,
-            d=raw.d or 1,
-            t=raw.t or 1,
-            direction=DIRECTIONS[raw.direction],
-            residual=bool(raw.residual),
+            d=raw.d or 1, t=raw.t or 1, direction=DIRECTIONS[raw.direction], residual=bool(raw.residual),
             rounding=ROUNDINGS[raw.rounding],
-        )
+        )  # fmt: skip
 
     def to_c(self) -> CProblem:
         front, top, left, back, bottom, right = self._with_depth(self.padding, 0)
@@ -183,20 +173,10 @@ class Problem:
         return CProblem(
             sizeof(CProblem),
             *(self.n, self.c, self.h, self.w, self.k, self.r, self.s, self.groups),
-            *stride,
-            *dilation,
-            *(top, left, bottom, right),
-            x,
-            LAYOUTS.index(self.layout),
-            PRECISIONS.index(self.precision),
-            ACTIVATIONS.index(activation),
-            int(self.bias),
-            0,
-            *(self.d, self.t, stride_d, dilation_d, front, back),
-            *(1 + w, 1 + y, 1 + bias),
-            DIRECTIONS.index(self.direction),
-            int(self.residual),
-            ROUNDINGS.index(self.rounding),
+            *(*stride, *dilation, top, left, bottom, right),
+            *(x, LAYOUTS.index(self.layout), PRECISIONS.index(self.precision), ACTIVATIONS.index(activation)),
+            *(int(self.bias), 0, self.d, self.t, stride_d, dilation_d, front, back, 1 + w, 1 + y, 1 + bias),
+            *(DIRECTIONS.index(self.direction), int(self.residual), ROUNDINGS.index(self.rounding)),
             *(*parameters, 0.0, 0.0)[:2],
         )
 
@@ -277,18 +257,10 @@ def as_problem(problem: Problem | str) -> Problem:
 
 
 def problem_of(
-    x_shape: Sequence[int],
-    w_shape: Sequence[int],
-    has_bias: bool,
-    stride: Steps = 1,
-    padding: Padding = 0,
-    dilation: Steps = 1,
-    groups: int = 1,
-    precision: str | None = None,
-    activation: str | None = None,
-    dtype: str = "float32",
-    residual: bool = False,
-) -> Problem:
+    x_shape: Sequence[int], w_shape: Sequence[int], has_bias: bool, stride: Steps = 1, padding: Padding = 0,
+    dilation: Steps = 1, groups: int = 1, precision: str | None = None, activation: str | None = None,
+    dtype: str = "float32", residual: bool = False,
+) -> Problem:  # fmt: skip
     """The problem of conv2d's arguments: x (N, C, H, W), w (K, C/groups, R, S), of the type that array libraries call
     `dtype`. Raises InvalidArgument with the numbers."""
     if len(x_shape) != 4:

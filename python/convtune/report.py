@@ -173,7 +173,9 @@ class Report:
         unproven = " (not proven)" if self.tuning is not None and not self.tuning.proven else ""
         return f"{self.json.get('verdict', '')}{unproven}"
 
-    def _peer(self) -> Provider | None:
+    @property
+    def peer(self) -> Provider | None:
+        """The fastest of the vendor's ways; None without one."""
         return next((one for one in self.providers[1:] if one.name == self.best_peer and not one.failure), None)
 
     def _rows(self) -> list[Provider]:
@@ -191,7 +193,7 @@ class Report:
 
     def _cells(self) -> tuple[list[str], list[list[str]], str]:
         """The table: its header, its rows, and which columns are set to the right."""
-        rows, peer = self._rows(), self._peer()
+        rows, peer = self._rows(), self.peer
         least = min((one.time_us for one in rows if one.time_us > 0), default=0.0)
 
         def rate(work: float, us: float) -> float:

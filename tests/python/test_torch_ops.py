@@ -384,3 +384,10 @@ def test_100000_calls_keep_nothing(device):
     if device == "cuda":
         taken = on_device - torch.cuda.mem_get_info()[0]
         assert taken <= 2 << 20, f"{taken} bytes of the GPU, other processes' among them"
+
+
+def test_inductor_hands_tensors_over_as_they_were_traced():
+    """Their memory format decides the output's."""
+    wanted = getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order)
+    for name in ("conv2d", "conv2d_fused", "conv2d_forward", "conv2d_packed"):
+        assert wanted in getattr(torch.ops.convtune, name).default.tags, name

@@ -15,8 +15,7 @@ from ..tensors import check_like
 from . import autocast
 from .caches import tag
 from .how import How, kept_as_written, written
-from .native import EXACT_STRIDES, conv2d_forward, forward, if_ready
-from .native import LIBRARY as _library
+from .native import LIBRARY, conv2d_forward, define, forward, if_ready
 from .run import TYPES, activated, kernel, like_output, of_other_types, output_format, pytorch_conv2d, run
 from .watched import forget_all
 
@@ -168,19 +167,13 @@ def _autocast(key: torch._C.DispatchKey) -> Any:
     return kernel
 
 
-_library.define(
+_operator: Any = define(
     "conv2d(Tensor x, Tensor weight, Tensor? bias, SymInt[2] stride, SymInt[4] padding, SymInt[2] dilation, "
     "SymInt groups, str precision='auto', str activation='none', str choices='', bool reuse=True) -> Tensor",
-    tags=(torch.Tag.pt2_compliant_tag, EXACT_STRIDES),
-)
-_library.impl("conv2d", kernel, "CPU")
-_library.impl("conv2d", kernel, "CUDA")
-torch.library.register_fake("convtune::conv2d", _fake, lib=_library)
-torch.library.register_fake("convtune::conv2d_forward", _fake_forward, lib=_library)
-_library.impl("conv2d", _autograd, "Autograd")
-_library.impl("conv2d", _autocast(torch._C.DispatchKey.AutocastCPU), "AutocastCPU")
-_library.impl("conv2d", _autocast(torch._C.DispatchKey.AutocastCUDA), "AutocastCUDA")
-_operator: Any = torch.ops.convtune.conv2d.default
+    kernel, _fake, Autograd=_autograd, AutocastCPU=_autocast(torch._C.DispatchKey.AutocastCPU),
+    AutocastCUDA=_autocast(torch._C.DispatchKey.AutocastCUDA),
+)  # fmt: skip
+torch.library.register_fake("convtune::conv2d_forward", _fake_forward, lib=LIBRARY)
 tag()
 
 

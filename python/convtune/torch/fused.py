@@ -16,8 +16,7 @@ from torch import Tensor
 
 from .functional import _records_gradients, fake_sum, is_plain
 from .how import How
-from .native import EXACT_STRIDES, conv2d_forward, forward
-from .native import LIBRARY as _library
+from .native import conv2d_forward, define, forward
 from .run import pytorch_conv2d, run
 
 __all__ = ["conv2d_fused"]
@@ -47,14 +46,8 @@ def _fake(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | Non
     return fake_sum(x, weight, bias, residual, How.of(*words))
 
 
-_library.define(
+conv2d_fused: Any = define(
     "conv2d_fused(Tensor x, Tensor weight, Tensor? bias, Tensor? residual, SymInt[2] stride, SymInt[4] padding, "
     "SymInt[2] dilation, SymInt groups, str precision='auto', str activation='none', str choices='') -> Tensor",
-    # How x lies decides how the output does: inductor must hand it over as it was traced.
-    tags=(torch.Tag.pt2_compliant_tag, EXACT_STRIDES),
-)
-_library.impl("conv2d_fused", _kernel, "CPU")
-_library.impl("conv2d_fused", _kernel, "CUDA")
-_library.impl("conv2d_fused", _autograd, "Autograd")
-torch.library.register_fake("convtune::conv2d_fused", _fake, lib=_library)
-conv2d_fused: Any = torch.ops.convtune.conv2d_fused.default
+    _kernel, _fake, Autograd=_autograd,
+)  # fmt: skip

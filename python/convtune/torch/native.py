@@ -26,12 +26,35 @@ from ..convolution import Convolution
 from .how import How
 from .run import run
 
-__all__ = ["EXACT_STRIDES", "LIBRARY", "bound", "conv2d_forward", "forward", "if_ready", "is_native", "operator", "ready", "size", "watch"]
+__all__ = [
+    "LIBRARY", "bound", "conv2d_forward", "conv2d_packed", "define", "forward", "if_ready", "is_native", "operator",
+    "ready", "size", "watch",
+]  # fmt: skip
 
 _float32 = torch.float32
 _owners = count(1)
 _native: Any = None  # libconvtune_torch, where its kernels are PyTorch's
 operator = ""  # "C++: FILE", or "Python: why not C++"
+
+
+# The result, then the arguments, of the functions convtune_torch_*.
+_SIGNATURES: dict[str, tuple[Any, ...]] = {
+    "register_defined": (c_char_p,),
+    "understands": (c_bool, c_void_p, c_void_p),
+    "offer": (c_bool, c_int64, *[c_void_p] * 5, c_char_p, *[c_void_p] * 3, c_bool, c_int64, c_int64, c_bool),
+    "drop": (None, c_int64),
+    "clear": (None,),
+    "size": (c_int64,),
+    "fail": (None, c_char_p),
+    "python_call": (c_void_p,),
+    "python_eager": (c_void_p, py_object, py_object),
+    "learn_tensors": (None, *[py_object] * 4),
+    "learn_storage": (c_bool, *[c_void_p] * 4),
+    "remember_inference_mode": (None,),
+    "python_bound": (py_object, c_void_p, c_int32, py_object),
+    "python_watch": (py_object, py_object, py_object),
+    "python_object": (py_object, c_void_p),
+}
 
 
 def _load() -> Any:
@@ -43,33 +66,9 @@ def _load() -> Any:
         raise ImportError(f"{path} is not there")
     try:
         library = ctypes.PyDLL(str(path))  # calls that are short, and made under Python's lock
-        library.convtune_torch_register_defined.restype = c_char_p
-        library.convtune_torch_understands.argtypes = [c_void_p, c_void_p]
-        library.convtune_torch_understands.restype = c_bool
-        library.convtune_torch_offer.argtypes = (
-            [c_int64] + [c_void_p] * 5 + [c_char_p] + [c_void_p] * 3 + [c_bool, c_int64, c_int64, c_bool]
-        )
-        library.convtune_torch_offer.restype = c_bool
-        library.convtune_torch_drop.argtypes = [c_int64]
-        library.convtune_torch_drop.restype = None
-        library.convtune_torch_clear.restype = None
-        library.convtune_torch_size.restype = c_int64
-        library.convtune_torch_fail.argtypes = [c_char_p]
-        library.convtune_torch_fail.restype = None
-        library.convtune_torch_python_call.restype = c_void_p
-        library.convtune_torch_python_eager.argtypes = [py_object, py_object]
-        library.convtune_torch_python_eager.restype = c_void_p
-        library.convtune_torch_learn_tensors.argtypes = [py_object] * 4
-        library.convtune_torch_learn_tensors.restype = None
-        library.convtune_torch_learn_storage.argtypes = [c_void_p] * 4
-        library.convtune_torch_learn_storage.restype = c_bool
-        library.convtune_torch_remember_inference_mode.restype = None
-        library.convtune_torch_python_bound.argtypes = [c_void_p, c_int32, py_object]
-        library.convtune_torch_python_bound.restype = py_object
-        library.convtune_torch_python_watch.argtypes = [py_object, py_object]
-        library.convtune_torch_python_watch.restype = py_object
-        library.convtune_torch_python_object.argtypes = [c_void_p]
-        library.convtune_torch_python_object.restype = py_object
+        for name, (result, *arguments) in _SIGNATURES.items():
+            function = getattr(library, "convtune_torch_" + name)
+            function.restype, function.argtypes = result, arguments
     except (OSError, AttributeError) as why:
         raise ImportError(f"{path}: {why}") from why
     return library
@@ -121,18 +120,29 @@ def size() -> int:
 
 
 LIBRARY: Any = torch.library.Library("convtune", "DEF")  # type: ignore[no-untyped-call, unused-ignore]
-_ARGUMENTS = "(Tensor x, Tensor weight, Tensor? bias, Tensor? residual, str how)"
 # How x lies decides how the output does: inductor must hand it over as it was traced.
-EXACT_STRIDES: Any = getattr(torch.Tag, "needsEXACT_STRIDES", torch.Tag.needs_fixed_stride_order)
-# conv2d_forward: what graphs hold. conv2d_ready: where C++ has it ready, else None. conv2d_python: what C++ calls then.
-for _name, _result in (("conv2d_forward", "Tensor"), ("conv2d_ready", "Tensor?"), ("conv2d_python", "Tensor")):
-    LIBRARY.define(f"{_name}{_ARGUMENTS} -> {_result}", tags=(torch.Tag.pt2_compliant_tag, EXACT_STRIDES))
-    # They stand below autograd, and are called where no gradients are recorded.
-    LIBRARY.impl(_name, torch.library.fallthrough_kernel, "Autograd")
-LIBRARY.define("conv2d_packed(Tensor x, Tensor packed, Tensor? residual, str plan) -> Tensor",
-               tags=(torch.Tag.pt2_compliant_tag, EXACT_STRIDES))  # fmt: skip
-for _key in ("CPU", "CUDA"):
-    LIBRARY.impl("conv2d_python", _kernel, _key)
+_TAGS = (torch.Tag.pt2_compliant_tag, getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order))
+
+
+def define(schema: str, kernel: Any = None, fake: Any = None, **by_key: Any) -> Any:
+    """The operator `convtune::NAME` of that schema, registered. `kernel`: of CPUs and GPUs; `fake`: gives the output
+    without its numbers; `by_key`: kernels by other dispatch keys."""
+    name = schema.partition("(")[0]
+    LIBRARY.define(schema, tags=_TAGS)
+    for key, function in ((("CPU", kernel), ("CUDA", kernel)) if kernel else ()) + tuple(by_key.items()):
+        LIBRARY.impl(name, function, key)
+    if fake is not None:
+        torch.library.register_fake(f"convtune::{name}", fake, lib=LIBRARY)
+    return getattr(torch.ops.convtune, name).default
+
+
+# Below autograd, called where no gradients are recorded: conv2d_forward, which graphs hold; conv2d_ready, None where C++
+# has nothing ready; conv2d_python, which C++ calls then.
+_ARGUMENTS, _below = "(Tensor x, Tensor weight, Tensor? bias, Tensor? residual, str how)", torch.library.fallthrough_kernel
+conv2d_forward: Any = define(f"conv2d_forward{_ARGUMENTS} -> Tensor", Autograd=_below)
+_ready_operator: Any = define(f"conv2d_ready{_ARGUMENTS} -> Tensor?", Autograd=_below)
+define(f"conv2d_python{_ARGUMENTS} -> Tensor", _kernel, Autograd=_below)
+conv2d_packed: Any = define("conv2d_packed(Tensor x, Tensor packed, Tensor? residual, str plan) -> Tensor")
 LIBRARY.impl("conv2d_ready", lambda *arguments: None, "Meta")  # one of the tensors: Python says what is wrong
 
 
@@ -211,6 +221,4 @@ def _past_the_dispatcher() -> Any:
 
 operator = _register()
 is_native = _native is not None
-conv2d_forward: Any = torch.ops.convtune.conv2d_forward.default
-_ready_operator: Any = torch.ops.convtune.conv2d_ready.default
 ready = _past_the_dispatcher()

@@ -20,8 +20,7 @@ from ..caches import PLANS
 from ..convolution import Convolution
 from ..errors import InvalidArgument
 from ..problem import Problem
-from .native import is_native
-from .native import LIBRARY as _library
+from .native import LIBRARY, conv2d_packed, is_native
 from .run import Planned, as_recorded, fingerprint, launched, refuse_in_capture
 
 __all__ = ["conv2d_packed", "fields_of", "layout_of", "planned"]
@@ -84,7 +83,6 @@ def _fake(x: Tensor, packed: Tensor, residual: Tensor | None, plan: str) -> Tens
 
 
 if not is_native:
-    _library.impl("conv2d_packed", _kernel, "CPU")
-    _library.impl("conv2d_packed", _kernel, "CUDA")
-torch.library.register_fake("convtune::conv2d_packed", _fake, lib=_library)
-conv2d_packed: Any = torch.ops.convtune.conv2d_packed.default
+    for _key in ("CPU", "CUDA"):
+        LIBRARY.impl("conv2d_packed", _kernel, _key)
+torch.library.register_fake("convtune::conv2d_packed", _fake, lib=LIBRARY)

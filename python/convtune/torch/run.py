@@ -20,26 +20,10 @@ from ..words import activation_of
 from .how import How, written
 
 __all__ = [
-    "TYPES",
-    "Planned",
-    "activated",
-    "as_recorded",
-    "choice",
-    "choice_line",
-    "convolution_of",
-    "fingerprint",
-    "kernel",
-    "launched",
-    "like_output",
-    "of_other_types",
-    "output_format",
-    "problem_for",
-    "problem_of",
-    "pytorch_conv2d",
-    "refuse_in_capture",
-    "run",
-    "wants_channels_last",
-]
+    "TYPES", "Planned", "activated", "as_recorded", "choice", "choice_line", "convolution_of", "fingerprint",
+    "kernel", "launched", "like_output", "of_other_types", "output_format", "problem_for", "problem_of",
+    "pytorch_conv2d", "refuse_in_capture", "run", "wants_channels_last",
+]  # fmt: skip
 
 _float32 = torch.float32
 # The types of tensors that convtune computes.

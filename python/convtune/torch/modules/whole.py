@@ -67,14 +67,9 @@ class Whole:
     """The model, not swapped yet, and how it is to be run. `mode`: of torch.compile; "" runs it as it stands."""
 
     def __init__(
-        self,
-        model: torch.nn.Module,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        device: torch.device,
-        mode: str,
+        self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], device: torch.device, mode: str,
         behind: Mapping[torch.nn.Module, Followers],
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._model, self._args, self._kwargs = model, args, kwargs
         self._device, self._mode, self._behind = device, mode, behind
         self._calls = 1  # of a sample

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.fx import Graph, Node
 from torch.overrides import TorchFunctionMode
 
-from ...native import LIBRARY as _library
+from ...native import define
 from .squeeze import is_for, processors
 
 __all__ = ["NormsAsTheyLie", "group_coefficients", "take_offsets"]
@@ -62,15 +62,10 @@ def _kernel(
     return scale, shift
 
 
-_library.define(
+group_coefficients: Any = define(
     "group_coefficients(Tensor x, Tensor? weight, Tensor? bias, Tensor? offset, int groups, float eps)"
-    " -> (Tensor, Tensor)",
-    tags=(torch.Tag.pt2_compliant_tag, getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order)),
-)
-for _key in ("CPU", "CUDA"):
-    _library.impl("group_coefficients", _kernel, _key)
-torch.library.register_fake("convtune::group_coefficients", _fake, lib=_library)
-group_coefficients: Any = torch.ops.convtune.group_coefficients.default
+    " -> (Tensor, Tensor)", _kernel, _fake,
+)  # fmt: skip
 
 
 def _takes(x: Any) -> bool:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from ...how import How
-from ...native import LIBRARY as _library
+from ...native import define
 from ...run import pytorch_conv2d
 
 __all__ = ["FIRSTS", "SECONDS", "conv2d_scaled", "is_for", "is_half_image", "processors", "squeeze_excite"]
@@ -103,20 +103,11 @@ def _fake_scaled(
     return torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
 
 
-_TAGS = (torch.Tag.pt2_compliant_tag, getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order))
-_OPERATORS: Any = {
-    "squeeze_excite": (
-        "(Tensor x, Tensor w1, Tensor? b1, Tensor w2, Tensor? b2, str first, str second)", _gate_kernel, _fake_gate,
-    ),
-    "conv2d_scaled": (
-        "(Tensor x, Tensor scale, Tensor weight, Tensor? bias, Tensor? residual, str activation, int[4] tile)",
-        _scaled_kernel, _fake_scaled,
-    ),
-}  # fmt: skip
-for _name, (_arguments, _kernel, _fake) in _OPERATORS.items():
-    _library.define(f"{_name}{_arguments} -> Tensor", tags=_TAGS)
-    for _key in ("CPU", "CUDA"):
-        _library.impl(_name, _kernel, _key)
-    torch.library.register_fake(f"convtune::{_name}", _fake, lib=_library)
-squeeze_excite: Any = torch.ops.convtune.squeeze_excite.default
-conv2d_scaled: Any = torch.ops.convtune.conv2d_scaled.default
+squeeze_excite: Any = define(
+    "squeeze_excite(Tensor x, Tensor w1, Tensor? b1, Tensor w2, Tensor? b2, str first, str second) -> Tensor",
+    _gate_kernel, _fake_gate,
+)  # fmt: skip
+conv2d_scaled: Any = define(
+    "conv2d_scaled(Tensor x, Tensor scale, Tensor weight, Tensor? bias, Tensor? residual, str activation, int[4] tile)"
+    " -> Tensor", _scaled_kernel, _fake_scaled,
+)  # fmt: skip
