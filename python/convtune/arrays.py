@@ -223,9 +223,7 @@ class _Jax(_HostOnly):
 
     def describe(self, array: Any) -> Array:
         if not hasattr(array, "__dlpack_device__"):
-            raise Unsupported(
-                f"a {type(array).__name__} has no numbers yet: call convtune outside of jax.jit and jax.grad"
-            )
+            raise Unsupported(f"a {type(array).__name__} has no numbers yet: call convtune outside of jax.jit and jax.grad")
         return super().describe(array)
 
     def empty(self, shape: tuple[int, ...], dtype: str, device: str) -> Array:

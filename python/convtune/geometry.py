@@ -54,9 +54,7 @@ def seconds_of(value: Any, what: str, most: int = 7 * 86_400, least: str = "0 or
     return seconds
 
 
-def steps_of(
-    value: Steps, what: str, axes: int = 2, number: Callable[[Any, str], int] = whole
-) -> tuple[int, ...]:
+def steps_of(value: Steps, what: str, axes: int = 2, number: Callable[[Any, str], int] = whole) -> tuple[int, ...]:
     """A number for each axis. `number` reads one: `whole`, or what also takes a framework's symbols."""
     if type(value) is int or not isinstance(value, Sequence):
         return (number(value, what),) * axes

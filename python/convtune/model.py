@@ -152,9 +152,7 @@ class ModelReport:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a self-contained page of HTML with charts, or, for a path that ends in ".json", what `convtune report
         FILE.json --html PAGE` makes one of. Raises OSError."""
-        rows = [
-            {**row.report.json, "count": row.convolution.count, "layers": row.convolution.layers} for row in self.rows
-        ]
+        rows = [{**row.report.json, "count": row.convolution.count, "layers": row.convolution.layers} for row in self.rows]
         device = "cuda" if any(row.report.device.startswith("cuda|") for row in self.rows) else "cpu"
         write_report(path, {"rows": rows}, device)
 

@@ -73,9 +73,7 @@ class OptimizeReport:
         FILE.json --html PAGE` makes one of. Raises OSError."""
         own = ("training", "mode", "before_us", "after_us", "gain", "low", "high", "kept", "notes")
         model: dict[str, Any] = {name: getattr(self, name) for name in own}
-        model["layers"] = [
-            {**vars(layer), "problem": str(layer.problem or ""), "warnings": None} for layer in self.layers
-        ]
+        model["layers"] = [{**vars(layer), "problem": str(layer.problem or ""), "warnings": None} for layer in self.layers]
         write_report(path, {"model": model}, self.device, {"PyTorch": self.pytorch} if self.pytorch else {})
 
     def _cells(self) -> tuple[list[str], list[list[str]], str]:

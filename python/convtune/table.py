@@ -17,9 +17,7 @@ def lined_up(header: Sequence[str], rows: Sequence[Sequence[str]], right: str = 
     sides = right.ljust(len(header))
     lines = []
     for row in every:
-        cells = [
-            cell.rjust(width) if side == "r" else cell.ljust(width) for cell, width, side in zip(row, widths, sides)
-        ]
+        cells = [cell.rjust(width) if side == "r" else cell.ljust(width) for cell, width, side in zip(row, widths, sides)]
         lines.append("  ".join(cells).rstrip() + "\n")
     return "".join(lines)
 

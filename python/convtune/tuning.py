@@ -80,9 +80,7 @@ def search(
                 raised.append(error)
             return int(bool(raised) or stopped())
 
-        options = CTuneOptions(
-            sizeof(CTuneOptions), budget, most, min_gain, int(retune), int(save), PROGRESS(step), None
-        )
+        options = CTuneOptions(sizeof(CTuneOptions), budget, most, min_gain, int(retune), int(save), PROGRESS(step), None)
         try:
             found = _library.take_json(
                 _library.library.convtune_tune, byref(asked.to_c()), _library.device_text(device), byref(options)

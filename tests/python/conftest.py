@@ -34,20 +34,28 @@ def one_thread():
 
 
 @pytest.fixture
-def afresh():
+def exact_products():
+    """Products of float32 in full, so that one tolerance serves the CPU and the GPU."""
+    import torch
+
+    before = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = False
+    yield
+    torch.backends.cudnn.allow_tf32 = before
+
+
+@pytest.fixture
+def afresh(exact_products):
     """PyTorch's compiler and ours as if nothing had been compiled yet, in full fp32."""
     import torch
 
     from convtune.torch.graph import chains
 
-    before = torch.backends.cudnn.allow_tf32
-    torch.backends.cudnn.allow_tf32 = False
     torch._dynamo.reset()
     chains._decided.clear()
     yield
     chains._decided.clear()
     torch._dynamo.reset()
-    torch.backends.cudnn.allow_tf32 = before
 
 
 @pytest.fixture
@@ -88,18 +96,15 @@ def graphs(monkeypatch):
 
 
 @pytest.fixture
-def nothing_ready():
+def nothing_ready(exact_products):
     """No call is ready in C++, and products are exact."""
     import torch
 
     import convtune
 
-    before = torch.backends.cudnn.allow_tf32
-    torch.backends.cudnn.allow_tf32 = False
     convtune.clear_caches()
     with torch.no_grad():
         yield
-    torch.backends.cudnn.allow_tf32 = before
 
 
 @pytest.fixture

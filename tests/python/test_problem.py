@@ -7,23 +7,20 @@ import pytest
 from convtune import Problem
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "mb1ic3ih224oc96kh11sh4ph2",
-        'mb1ic3ih224oc96kh11sh4ph2n"alexnet"',
-        'ic3ih9iw8oc4kh3kw2n"a b" precision=tf32 act=relu bias=0 pad_bottom=1 pad_right=0',
-        "g4mb0ic8ih5oc12kh2dh1dw3 layout=nhwc dtype=bf16",
-        "alexnet_conv1",
-        "mb1ic4id6ih8iw9oc6kd2kh3kw3sd2pd1ph1dd1 layout=nhwc dtype=bf16:bf16:f32 act=clip:-1:6 residual=1 pad_back=3",
-        "ic3id1ih9iw9oc4kd1kh3kw3pd1",
-        "mb1ic3ih9oc4kh3 act=leaky_relu:0.01 rounding=eager dtype=f16:f16:f16:f32",
-        "mb1ic3ih9oc4kh3 act=clip:-inf:0.333333343",
-        "mb1ic3ih9oc4kh3 dir=bwd_d",
-        "mb1ic3ih9oc4kh3 dir=bwd_w bias=0",
-        "mb1ic3ih9oc4kh3 --dt=bf16 --dir=FWD_D --attr-post-ops=sum+swish:1",
-    ],
-)
+@pytest.mark.parametrize("text", [
+    "mb1ic3ih224oc96kh11sh4ph2",
+    'mb1ic3ih224oc96kh11sh4ph2n"alexnet"',
+    'ic3ih9iw8oc4kh3kw2n"a b" precision=tf32 act=relu bias=0 pad_bottom=1 pad_right=0',
+    "g4mb0ic8ih5oc12kh2dh1dw3 layout=nhwc dtype=bf16",
+    "alexnet_conv1",
+    "mb1ic4id6ih8iw9oc6kd2kh3kw3sd2pd1ph1dd1 layout=nhwc dtype=bf16:bf16:f32 act=clip:-1:6 residual=1 pad_back=3",
+    "ic3id1ih9iw9oc4kd1kh3kw3pd1",
+    "mb1ic3ih9oc4kh3 act=leaky_relu:0.01 rounding=eager dtype=f16:f16:f16:f32",
+    "mb1ic3ih9oc4kh3 act=clip:-inf:0.333333343",
+    "mb1ic3ih9oc4kh3 dir=bwd_d",
+    "mb1ic3ih9oc4kh3 dir=bwd_w bias=0",
+    "mb1ic3ih9oc4kh3 --dt=bf16 --dir=FWD_D --attr-post-ops=sum+swish:1",
+])  # fmt: skip
 def test_text_goes_both_ways(text):
     problem = Problem.parse(text)
     again = Problem.parse(str(problem))
@@ -43,15 +40,12 @@ def test_the_letters_are_understood():
     assert problem.bytes == 4 * (3 * 4 * 90 + 6 * 2 * 6 + 3 * 6 * 45)
 
 
-@pytest.mark.parametrize(
-    "text, key, name",
-    [
-        ("mb1ic3iw16oc8kw3pw1nconv_1d*5", "mb1ic3ih1iw16oc8kh1kw3ph0pw1", "conv_1d*5"),
-        ('mb1_ic3oc4_id1od1kd1_ih8oh8kh3_iw8ow8kw3_n"a b" act=relu', "mb1ic3ih8oc4kh3ph1 act=relu", "a b"),
-        ("ic3ih300oc4oh150kh3sh2n", "ic3ih300oc4kh3sh2 pad_bottom=1 pad_right=1", ""),
-        ("ic3ih8oc4kh3n" + "x" * 600, "ic3ih8oc4kh3", "x" * 600),
-    ],
-)
+@pytest.mark.parametrize("text, key, name", [
+    ("mb1ic3iw16oc8kw3pw1nconv_1d*5", "mb1ic3ih1iw16oc8kh1kw3ph0pw1", "conv_1d*5"),
+    ('mb1_ic3oc4_id1od1kd1_ih8oh8kh3_iw8ow8kw3_n"a b" act=relu', "mb1ic3ih8oc4kh3ph1 act=relu", "a b"),
+    ("ic3ih300oc4oh150kh3sh2n", "ic3ih300oc4kh3sh2 pad_bottom=1 pad_right=1", ""),
+    ("ic3ih8oc4kh3n" + "x" * 600, "ic3ih8oc4kh3", "x" * 600),
+])  # fmt: skip
 def test_benchdnns_lines(text, key, name):
     problem = Problem.parse(text)
     assert (problem.key, problem.name) == (key, name)
@@ -136,49 +130,46 @@ def test_it_is_a_value():
     assert eval(repr(a)) == a
 
 
-@pytest.mark.parametrize(
-    "changes, words",
-    [
-        (dict(n=-1), "n (mb) is -1"),
-        (dict(c=0), "c (ic) is 0"),
-        (dict(c=2**70), "64 bits"),
-        (dict(n=1.5), "1.5"),
-        (dict(n=True), "True"),
-        (dict(groups=2), "must divide c (ic), which is 3"),
-        (dict(stride=0), "stride_h (sh) is 0"),
-        (dict(stride=(1, 2, 3, 4)), "two (vertical, horizontal), not (1, 2, 3, 4)"),
-        (dict(stride=(0, 2, 3)), "stride_d (sd) is 0"),
-        (dict(stride=(1, 2, 3), padding=(1, 2)), "six (front, top, left, back, bottom, right)"),
-        (dict(dilation=(1, 0)), "dilation_w (dw + 1) is 0"),
-        (dict(padding=-1), "pad_top (ph) is -1"),
-        (dict(padding=(1, 2, 3, 4, 5)), "(1, 2, 3, 4, 5)"),
-        (dict(padding="some"), "'some'"),
-        (dict(padding="same", stride=2), "stride 1, not 2 x 2"),
-        (dict(r=10), "r (kh) 10 at dilation_h (dh + 1) 1 spans more than h (ih) 9"),
-        (dict(n=2**40, c=2**20), "too large"),
-        (dict(precision="fp8"), "'fp8'; it is one of auto, fp32, tf32, fp16, bf16"),
-        (dict(activation="gelu"), "'gelu'"),
-        (dict(dtype="f64"), "'f64'"),
-        (dict(layout="chwn"), "'chwn'"),
-        (dict(dtype="f32:f32"), "x:w:y or x:w:y:bias"),
-        (dict(dtype="f32:f32:f64"), "'f64'"),
-        (dict(activation=3), "activation is 3"),
-        (dict(activation="clip"), "it must be clip:LOW:HIGH"),
-        (dict(activation="clip:6:0"), "clip's bounds are 6 and 0"),
-        (dict(activation="relu:1"), "it must be relu"),
-        (dict(activation="leaky_relu:nan"), "leaky_relu:SLOPE has one parameter, a finite number"),
-        (dict(direction="bwd"), "'bwd'"),
-        (dict(direction="bwd_d", bias=True), "has no bias"),
-        (dict(direction="bwd_w", residual=True), "no residual"),
-        (dict(rounding="twice"), "'twice'"),
-        (dict(d=0), "d (id) is 0"),
-        (dict(t=2), "the output has no depth"),
-        (dict(d=4, t=2, stride=(1, 2)), "three (depth, vertical, horizontal), not (1, 2)"),
-        (dict(d=4, t=2, padding=(1, 2, 3, 4)), "six (front, top, left, back, bottom, right)"),
-        (dict(d=4, t=2, padding="same", stride=(2, 1, 1)), "stride 1, not 2 x 1 x 1"),
-        (dict(name='a"b'), "double quote"),
-    ],
-)
+@pytest.mark.parametrize("changes, words", [
+    (dict(n=-1), "n (mb) is -1"),
+    (dict(c=0), "c (ic) is 0"),
+    (dict(c=2**70), "64 bits"),
+    (dict(n=1.5), "1.5"),
+    (dict(n=True), "True"),
+    (dict(groups=2), "must divide c (ic), which is 3"),
+    (dict(stride=0), "stride_h (sh) is 0"),
+    (dict(stride=(1, 2, 3, 4)), "two (vertical, horizontal), not (1, 2, 3, 4)"),
+    (dict(stride=(0, 2, 3)), "stride_d (sd) is 0"),
+    (dict(stride=(1, 2, 3), padding=(1, 2)), "six (front, top, left, back, bottom, right)"),
+    (dict(dilation=(1, 0)), "dilation_w (dw + 1) is 0"),
+    (dict(padding=-1), "pad_top (ph) is -1"),
+    (dict(padding=(1, 2, 3, 4, 5)), "(1, 2, 3, 4, 5)"),
+    (dict(padding="some"), "'some'"),
+    (dict(padding="same", stride=2), "stride 1, not 2 x 2"),
+    (dict(r=10), "r (kh) 10 at dilation_h (dh + 1) 1 spans more than h (ih) 9"),
+    (dict(n=2**40, c=2**20), "too large"),
+    (dict(precision="fp8"), "'fp8'; it is one of auto, fp32, tf32, fp16, bf16"),
+    (dict(activation="gelu"), "'gelu'"),
+    (dict(dtype="f64"), "'f64'"),
+    (dict(layout="chwn"), "'chwn'"),
+    (dict(dtype="f32:f32"), "x:w:y or x:w:y:bias"),
+    (dict(dtype="f32:f32:f64"), "'f64'"),
+    (dict(activation=3), "activation is 3"),
+    (dict(activation="clip"), "it must be clip:LOW:HIGH"),
+    (dict(activation="clip:6:0"), "clip's bounds are 6 and 0"),
+    (dict(activation="relu:1"), "it must be relu"),
+    (dict(activation="leaky_relu:nan"), "leaky_relu:SLOPE has one parameter, a finite number"),
+    (dict(direction="bwd"), "'bwd'"),
+    (dict(direction="bwd_d", bias=True), "has no bias"),
+    (dict(direction="bwd_w", residual=True), "no residual"),
+    (dict(rounding="twice"), "'twice'"),
+    (dict(d=0), "d (id) is 0"),
+    (dict(t=2), "the output has no depth"),
+    (dict(d=4, t=2, stride=(1, 2)), "three (depth, vertical, horizontal), not (1, 2)"),
+    (dict(d=4, t=2, padding=(1, 2, 3, 4)), "six (front, top, left, back, bottom, right)"),
+    (dict(d=4, t=2, padding="same", stride=(2, 1, 1)), "stride 1, not 2 x 1 x 1"),
+    (dict(name='a"b'), "double quote"),
+])  # fmt: skip
 def test_a_wrong_one_says_what_is_wrong(changes, words):
     with pytest.raises(convtune.InvalidArgument) as caught:
         Problem(**{**dict(n=1, c=3, h=9, w=9, k=4, r=3, s=3), **changes})
@@ -186,9 +177,7 @@ def test_a_wrong_one_says_what_is_wrong(changes, words):
     assert isinstance(caught.value, ValueError) and isinstance(caught.value, convtune.Error)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "  ", "nosuchcase", "ic3", "mb1ic3ih9oc4kh3 act=gelu", "ic3ih\0", "ic3ih9oc4kh30"]
-)
+@pytest.mark.parametrize("text", ["", "  ", "nosuchcase", "ic3", "mb1ic3ih9oc4kh3 act=gelu", "ic3ih\0", "ic3ih9oc4kh30"])
 def test_a_wrong_text_says_so(text):
     with pytest.raises(convtune.InvalidArgument):
         Problem.parse(text)

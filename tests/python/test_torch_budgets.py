@@ -19,21 +19,18 @@ def test_what_can_gain_most_is_tuned_first():
     assert third == pytest.approx(first / 10)
 
 
-@pytest.mark.parametrize(
-    "layers, budget, shares",
-    [
-        ([(60, False), (30, False), (10, False)], 20, [12, 6, 2]),
-        ([(60, False), (30, False), (10, False)], 2, [2, 0, 0]),
-        ([(60, True), (30, False), (10, True)], 20, [0, 6, 0]),
-        ([(60, True), (30, True), (10, False)], 20, [0, 0, 2]),
-        ([(60, True), (30, True), (10, False)], 19, [0, 0, 0]),  # 11.4 and 5.7 seconds: too little is left
-        ([(60, True), (30, True), (0, False)], 60, [0, 0, 0]),
-        ([(60, True)], 20, [0]),
-        ([(60, False), (1, True), (1, True), (0, True)], 6, [0, 0, 0, 0]),  # searched with that budget elsewhere
-        ([(60, False), (1, True), (-1, True)], 9, [5, 0, 0]),
-        ([], 20, []),
-    ],
-)
+@pytest.mark.parametrize("layers, budget, shares", [
+    ([(60, False), (30, False), (10, False)], 20, [12, 6, 2]),
+    ([(60, False), (30, False), (10, False)], 2, [2, 0, 0]),
+    ([(60, True), (30, False), (10, True)], 20, [0, 6, 0]),
+    ([(60, True), (30, True), (10, False)], 20, [0, 0, 2]),
+    ([(60, True), (30, True), (10, False)], 19, [0, 0, 0]),  # 11.4 and 5.7 seconds: too little is left
+    ([(60, True), (30, True), (0, False)], 60, [0, 0, 0]),
+    ([(60, True)], 20, [0]),
+    ([(60, False), (1, True), (1, True), (0, True)], 6, [0, 0, 0, 0]),  # searched with that budget elsewhere
+    ([(60, False), (1, True), (-1, True)], 9, [5, 0, 0]),
+    ([], 20, []),
+])  # fmt: skip
 def test_what_records_answer_has_had_its_share(layers, budget, shares, monkeypatch):
     monkeypatch.setattr(decide, "_LEAST_SECONDS", 2.0)
     assert decide._shares(layers, budget) == pytest.approx(shares)

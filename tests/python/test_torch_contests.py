@@ -50,18 +50,14 @@ def test_the_next_process_takes_them(held, monkeypatch):
     assert len(held) == count
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda monkeypatch: monkeypatch.setattr(torch, "__version__", "1.0"),
-        lambda monkeypatch: monkeypatch.setattr(contests, "_own_hash", lambda: "another"),
-        lambda monkeypatch: monkeypatch.setattr(torch.backends.cudnn, "benchmark", not torch.backends.cudnn.benchmark),
-        lambda monkeypatch: monkeypatch.setattr(torch, "get_num_threads", lambda: 77),
-        lambda monkeypatch: monkeypatch.setattr(decide, "fingerprint", lambda device: "another GPU"),
-        lambda monkeypatch: contests._file().write_text('{"key": "cut sho'),
-    ],
-    ids=["PyTorch", "the library", "cudnn.benchmark", "threads", "the device", "a broken file"],
-)
+@pytest.mark.parametrize("change", [
+    lambda monkeypatch: monkeypatch.setattr(torch, "__version__", "1.0"),
+    lambda monkeypatch: monkeypatch.setattr(contests, "_own_hash", lambda: "another"),
+    lambda monkeypatch: monkeypatch.setattr(torch.backends.cudnn, "benchmark", not torch.backends.cudnn.benchmark),
+    lambda monkeypatch: monkeypatch.setattr(torch, "get_num_threads", lambda: 77),
+    lambda monkeypatch: monkeypatch.setattr(decide, "fingerprint", lambda device: "another GPU"),
+    lambda monkeypatch: contests._file().write_text('{"key": "cut sho'),
+], ids=["PyTorch", "the library", "cudnn.benchmark", "threads", "the device", "a broken file"])  # fmt: skip
 def test_they_are_held_again_where_something_has_changed(held, monkeypatch, change):
     model = nn.Conv2d(3, 8, 3).eval()
     layers_of(model)

@@ -55,18 +55,14 @@ def test_plain_calls_are_its(device, residual, mode):
 
 
 @each_device
-@pytest.mark.parametrize(
-    "watcher",
-    [
-        Functions,
-        Dispatch,
-        torch.profiler.profile,
-        torch.autograd.forward_ad.dual_level,
-        lambda: torch.autocast("cpu", torch.bfloat16),
-        pytest.param(lambda: torch.autocast("cuda", torch.float16), marks=on_gpu),  # else it is never on
-    ],
-    ids=["function mode", "dispatch mode", "profiler", "forward gradients", "autocast", "autocast of GPUs"],
-)
+@pytest.mark.parametrize("watcher", [
+    Functions,
+    Dispatch,
+    torch.profiler.profile,
+    torch.autograd.forward_ad.dual_level,
+    lambda: torch.autocast("cpu", torch.bfloat16),
+    pytest.param(lambda: torch.autocast("cuda", torch.float16), marks=on_gpu),  # else it is never on
+], ids=["function mode", "dispatch mode", "profiler", "forward gradients", "autocast", "autocast of GPUs"])  # fmt: skip
 @pytest.mark.filterwarnings("ignore")
 def test_who_watches_sees_the_call(device, watcher):
     x, w, bias = tensors(device, k=32)
@@ -207,14 +203,10 @@ x, w = torch.rand(1, 8, 8, 8), torch.rand(8, 8, 3, 3)
 """
 
 
-@pytest.mark.parametrize(
-    ("state", "tells"),
-    [
-        ('torch.autocast("cpu", torch.bfloat16)', "y.dtype == torch.bfloat16"),
-        ("Dispatch()", "Dispatch.calls"),
-    ],
-    ids=["autocast", "dispatch mode"],
-)
+@pytest.mark.parametrize(("state", "tells"), [
+    ('torch.autocast("cpu", torch.bfloat16)', "y.dtype == torch.bfloat16"),
+    ("Dispatch()", "Dispatch.calls"),
+], ids=["autocast", "dispatch mode"])  # fmt: skip
 def test_the_state_of_the_first_call_is_not_taken_for_inference_mode(state, tells):
     program = f"""{FIRST}
 with torch.inference_mode(), {state}:

@@ -20,15 +20,8 @@ ACTIVATIONS = {
     "leaky_relu:0.1": lambda y: functional.leaky_relu(y, 0.1),
     "sigmoid": torch.sigmoid,
 }
+pytestmark = pytest.mark.usefixtures("exact_products")
 each_activation = pytest.mark.parametrize("activation", ACTIVATIONS)
-
-
-@pytest.fixture(autouse=True)
-def exact():
-    before = torch.backends.cudnn.allow_tf32
-    torch.backends.cudnn.allow_tf32 = False
-    yield
-    torch.backends.cudnn.allow_tf32 = before
 
 
 def residual_of(x):

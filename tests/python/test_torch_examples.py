@@ -19,14 +19,11 @@ def python(*arguments, **environment):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "arguments, words",
-    [
-        (["model_new.py"], "y (8, 96, 55, 55)"),
-        (["resnet_stem.py"], "convtune.nn.Conv2d"),
-        (["optimize_model.py", "--budget", "0", "--size", "64"], "the same bits as before: True"),
-    ],
-)
+@pytest.mark.parametrize("arguments, words", [
+    (["model_new.py"], "y (8, 96, 55, 55)"),
+    (["resnet_stem.py"], "convtune.nn.Conv2d"),
+    (["optimize_model.py", "--budget", "0", "--size", "64"], "the same bits as before: True"),
+])  # fmt: skip
 def test_examples(arguments, words):
     ran = python(ROOT / "examples" / arguments[0], *arguments[1:])
     assert ran.returncode == 0, ran.stderr

@@ -149,9 +149,7 @@ def test_cudnn_in_a_graph_is_pytorchs(monkeypatch):
 
     x, w, bias = tensors("cuda", (2, 16, 20, 20), 8)
     original = Convolution.__init__
-    monkeypatch.setattr(
-        Convolution, "__init__", lambda self, problem, device, *_: original(self, problem, device, "cudnn")
-    )
+    monkeypatch.setattr(Convolution, "__init__", lambda self, problem, device, *_: original(self, problem, device, "cudnn"))
     try:
         convtune.clear_caches()
         with torch.no_grad():
@@ -194,14 +192,11 @@ def test_optimize_and_restore():
 @pytest.mark.skipif(
     torch.cuda.is_available() and torch.cuda.get_device_capability()[0] != 9, reason="these kernels are Hopper's (sm_90a)"
 )
-@pytest.mark.parametrize(
-    "problem, algorithm",
-    [
-        ("mb4ic3ih224oc128kh16sh16 bias=0 precision=tf32", "direct_patch_sm90"),
-        ("mb4ic64ih28oc64kh3ph1 bias=0 dtype=bf16 layout=nhwc", "implicit_gemm_half_sm90"),
-        ("mb4ic64ih28oc64kh3ph1 bias=0 dtype=bf16 layout=nhwc", "direct_body_half_sm90"),
-    ],
-)
+@pytest.mark.parametrize("problem, algorithm", [
+    ("mb4ic3ih224oc128kh16sh16 bias=0 precision=tf32", "direct_patch_sm90"),
+    ("mb4ic64ih28oc64kh3ph1 bias=0 dtype=bf16 layout=nhwc", "implicit_gemm_half_sm90"),
+    ("mb4ic64ih28oc64kh3ph1 bias=0 dtype=bf16 layout=nhwc", "direct_body_half_sm90"),
+])  # fmt: skip
 def test_tensors_at_many_places(problem, algorithm):
     """Kernels that TMA feeds: the driver's map of a tensor is kept by its address, and of no more than 16."""
     problem = convtune.Problem.parse(problem)

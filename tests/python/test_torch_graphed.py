@@ -103,18 +103,14 @@ def test_other_values_are_no_replay(device):
     assert_same(named(x, scale=4.0), model(x, 4.0))
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda net: net.conv.weight.mul_(-0.5),
-        lambda net: net.head.weight.mul_(3),
-        lambda net: setattr(net.conv, "weight", nn.Parameter(torch.rand_like(net.conv.weight))),
-        lambda net: setattr(net.head.bias, "data", torch.rand_like(net.head.bias)),
-        lambda net: net.norm.running_var.add_(2),
-        lambda net: net.load_state_dict({name: one + 1 for name, one in net.state_dict().items()}),
-    ],
-    ids=["packed, in place", "in place", "another parameter", "other data", "a norm's buffer", "load_state_dict"],
-)
+@pytest.mark.parametrize("change", [
+    lambda net: net.conv.weight.mul_(-0.5),
+    lambda net: net.head.weight.mul_(3),
+    lambda net: setattr(net.conv, "weight", nn.Parameter(torch.rand_like(net.conv.weight))),
+    lambda net: setattr(net.head.bias, "data", torch.rand_like(net.head.bias)),
+    lambda net: net.norm.running_var.add_(2),
+    lambda net: net.load_state_dict({name: one + 1 for name, one in net.state_dict().items()}),
+], ids=["packed, in place", "in place", "another parameter", "other data", "a norm's buffer", "load_state_dict"])  # fmt: skip
 def test_a_change_of_the_model_is_seen(device, change):
     model = net_of(device)
     x = images(device)

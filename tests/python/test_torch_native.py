@@ -53,17 +53,13 @@ def test_a_second_call_is_ready(device, residual, prepared):
 
 
 @each_device
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda w: w.mul_(-0.5),
-        lambda w: w.set_(torch.rand_like(w)),
-        lambda w: setattr(w, "data", torch.rand_like(w)),
-        lambda w: w.transpose_(2, 3),
-        lambda w: w[1].zero_(),
-    ],
-    ids=["in place", "other memory", "other data", "other strides", "through a view"],
-)
+@pytest.mark.parametrize("change", [
+    lambda w: w.mul_(-0.5),
+    lambda w: w.set_(torch.rand_like(w)),
+    lambda w: setattr(w, "data", torch.rand_like(w)),
+    lambda w: w.transpose_(2, 3),
+    lambda w: w[1].zero_(),
+], ids=["in place", "other memory", "other data", "other strides", "through a view"])  # fmt: skip
 @pytest.mark.parametrize("which", ["weight", "bias"])
 def test_a_change_is_seen(device, change, which, prepared):
     x, w, bias = tensors(device, k=32)
@@ -180,16 +176,12 @@ def test_eager_calls_go_past_the_dispatcher(device, prepared):
 
 
 @each_device
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda w, counter: w.mul_(2),
-        lambda w, counter: setattr(w, "data", w.data.clone()),
-        lambda w, counter: w[1].zero_(),
-        lambda w, counter: counter.add_(1),
-    ],
-    ids=["in place", "other memory", "through a view", "a counter"],
-)
+@pytest.mark.parametrize("change", [
+    lambda w, counter: w.mul_(2),
+    lambda w, counter: setattr(w, "data", w.data.clone()),
+    lambda w, counter: w[1].zero_(),
+    lambda w, counter: counter.add_(1),
+], ids=["in place", "other memory", "through a view", "a counter"])  # fmt: skip
 def test_a_watch_sees_changes(device, change):
     w, bias, counter = tensors(device)[1], torch.rand(4, device=device), torch.zeros((), dtype=torch.long)
     counted = sys.getrefcount(counter), sys.getrefcount(w)

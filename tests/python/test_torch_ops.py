@@ -15,17 +15,7 @@ from convtune.torch.run import pytorch_conv2d
 
 OP = torch.ops.convtune.conv2d.default
 PLAIN = (1, 1), (1, 1, 1, 1), (1, 1), 1
-
-
-@pytest.fixture(autouse=True)
-def exact():
-    """Products in fp32, so that one tolerance serves the CPU and the GPU."""
-    before = torch.backends.cudnn.allow_tf32
-    torch.backends.cudnn.allow_tf32 = False
-    yield
-    torch.backends.cudnn.allow_tf32 = before
-
-
+pytestmark = pytest.mark.usefixtures("exact_products")
 GEOMETRIES = [
     dict(),
     dict(stride=(2, 3), padding=(1, 2, 1, 2)),

@@ -61,9 +61,7 @@ def fused_calls(model, x=X):
 def test_what_structure_proves(made):
     found = followers(made)
     names = {id(module): name for name, module in made.named_modules()}
-    proven = {
-        names[id(one)]: ([names[id(m)] for m in behind.modules], behind.activation) for one, behind in found.items()
-    }
+    proven = {names[id(one)]: ([names[id(m)] for m in behind.modules], behind.activation) for one, behind in found.items()}
     assert proven == {
         "stem.0": (["stem.1", "stem.2"], "silu"),
         "plain.0": (["plain.1"], "clip:0:6"),

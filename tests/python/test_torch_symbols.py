@@ -62,9 +62,7 @@ def assert_same(got, work, x):
 def test_compiled(work, shapes, backend):
     for dynamic, fullgraph, records in itertools.product((None, True), (True, False), (True, False)):
         torch._dynamo.reset()
-        compiled = torch.compile(
-            lambda x: work(convtune.conv2d, x), backend=backend, dynamic=dynamic, fullgraph=fullgraph
-        )
+        compiled = torch.compile(lambda x: work(convtune.conv2d, x), backend=backend, dynamic=dynamic, fullgraph=fullgraph)
         for shape in shapes:
             x = torch.rand(shape, requires_grad=records)
             y = compiled(x)

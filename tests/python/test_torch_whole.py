@@ -58,9 +58,7 @@ class Simulated:
 
 def test_compiled_it_is_compared_with_what_its_user_would_run(monkeypatch):
     """The times are EfficientNet-B0's on one H200: alone in a process, and while one model was both sides."""
-    simulated = Simulated(
-        monkeypatch, lambda swapped: 5798 if swapped else 3885, lambda swapped: 5016 if swapped else 8032
-    )
+    simulated = Simulated(monkeypatch, lambda swapped: 5798 if swapped else 3885, lambda swapped: 5016 if swapped else 8032)
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3)).eval()
     report = optimized(model, X, compiled=True).convtune_report
     assert not report.kept and type(model[0]) is nn.Conv2d

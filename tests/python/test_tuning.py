@@ -114,9 +114,7 @@ def test_what_progress_raises_is_raised():
 
 def test_in_another_thread():
     found = []
-    thread = threading.Thread(
-        target=lambda: found.append(convtune.tune("mb1ic3ih11oc4kh3", "cpu", save=False, **SMALL))
-    )
+    thread = threading.Thread(target=lambda: found.append(convtune.tune("mb1ic3ih11oc4kh3", "cpu", save=False, **SMALL)))
     thread.start()
     thread.join()
     assert found[0].own is not None
@@ -175,17 +173,12 @@ slow = Slow()
 """
 
 
-@pytest.mark.parametrize(
-    "work",
-    [
-        "convtune.tune('mb1ic3ih13oc4kh3', 'cpu', budget=600, save=False, progress=lambda step: started.set())",
-        "started.set(); convtune._contest.contest(lambda: 1.0, lambda: 1.0, 0.02, max_rounds=10**9, max_seconds=600)",
-    ],
-)
+@pytest.mark.parametrize("work", [
+    "convtune.tune('mb1ic3ih13oc4kh3', 'cpu', budget=600, save=False, progress=lambda step: started.set())",
+    "started.set(); convtune._contest.contest(lambda: 1.0, lambda: 1.0, 0.02, max_rounds=10**9, max_seconds=600)",
+])  # fmt: skip
 def test_the_interpreter_ends_while_a_daemon_thread_works(work):
-    child = subprocess.run(
-        [sys.executable, "-c", DAEMONS.format(work=work)], capture_output=True, text=True, timeout=60
-    )
+    child = subprocess.run([sys.executable, "-c", DAEMONS.format(work=work)], capture_output=True, text=True, timeout=60)
     assert (child.returncode, child.stderr) == (0, "")
 
 

@@ -10,9 +10,7 @@ import convtune.torch
 from convtune.torch.fused import conv2d_fused
 
 common = pytest.importorskip("torch.testing._internal.common_methods_invocations")
-OPS = {
-    op.name.rpartition(".")[2]: op for op in common.op_db if op.name in ("nn.functional.conv1d", "nn.functional.conv2d")
-}
+OPS = {op.name.rpartition(".")[2]: op for op in common.op_db if op.name in ("nn.functional.conv1d", "nn.functional.conv2d")}
 OP = torch.ops.convtune.conv2d.default
 
 
@@ -57,9 +55,7 @@ def test_samples(device, name, dtype):
         assert got.dtype is dtype and got.shape == expected.shape, sample
         if dtype is torch.float32:
             assert_near(got, expected)
-            leaves = [
-                one for one in (sample.input, *sample.args, *sample.kwargs.values()) if isinstance(one, torch.Tensor)
-            ]
+            leaves = [one for one in (sample.input, *sample.args, *sample.kwargs.values()) if isinstance(one, torch.Tensor)]
             leaves = [one for one in leaves if one.requires_grad]
             theirs = torch.autograd.grad(expected.square().sum(), leaves)
             ours = torch.autograd.grad(got.square().sum(), leaves)

@@ -161,9 +161,7 @@ class Graphed:
 
 def _contest(before: Callable[[], None], after: Callable[[], None], device: torch.device) -> Contest:
     calls = calls_of_a_sample(max(wall_us(before, device), wall_us(after, device)))
-    return contest(
-        lambda: wall_us(before, device, calls), lambda: wall_us(after, device, calls), 0.0, max_seconds=5
-    )
+    return contest(lambda: wall_us(before, device, calls), lambda: wall_us(after, device, calls), 0.0, max_seconds=5)
 
 
 def graphed(

@@ -71,9 +71,7 @@ def activated(y: Tensor, activation: str) -> Tensor:
     return _ACTIVATIONS[name](y, *parameters)  # type: ignore[no-any-return]
 
 
-def pytorch_conv2d(
-    x: Tensor, weight: Tensor, bias: Tensor | None, how: How, residual: Tensor | None = None
-) -> Tensor:
+def pytorch_conv2d(x: Tensor, weight: Tensor, bias: Tensor | None, how: How, residual: Tensor | None = None) -> Tensor:
     """PyTorch's own convolution, which has no uneven padding, and takes a bias of x's type alone."""
     if bias is not None and bias.dtype is not x.dtype:
         bias = bias.to(x.dtype)
@@ -94,9 +92,7 @@ def like_output(residual: Tensor, y: Tensor) -> Tensor:
     return residual
 
 
-def of_other_types(
-    x: Tensor, weight: Tensor, bias: Tensor | None, how: How, residual: Tensor | None = None
-) -> Tensor:
+def of_other_types(x: Tensor, weight: Tensor, bias: Tensor | None, how: How, residual: Tensor | None = None) -> Tensor:
     """PyTorch's own convolution of tensors that are not of TYPES, complex and integer ones among them."""
     check_like(weight, "w", x)
     if bias is not None:
@@ -193,9 +189,7 @@ def as_recorded(convolution: Convolution, x: Tensor) -> int:
     return int(_raw_stream(x.get_device()))
 
 
-def _plan(
-    x: Tensor, weight: Tensor, bias: Tensor | None, how: How, index: int, residual: bool = False
-) -> Planned:
+def _plan(x: Tensor, weight: Tensor, bias: Tensor | None, how: How, index: int, residual: bool = False) -> Planned:
     if bias is not None and bias.shape != weight.shape[:1]:
         raise InvalidArgument(f"bias has the shape {tuple(bias.shape)}; it must be {tuple(weight.shape[:1])}")
     problem = problem_for(x, weight, how, None if bias is None else bias.dtype, residual)

@@ -82,9 +82,7 @@ def _plan_of(problem: Problem, device: str) -> Plan | None:
     return None if alone else Convolution(problem, device, "ours").plan
 
 
-def _way(
-    problem: Problem, device: str, make_sides: Callable[[], Any], stopwatch: Stopwatch
-) -> tuple[Problem, Plan] | None:
+def _way(problem: Problem, device: str, make_sides: Callable[[], Any], stopwatch: Stopwatch) -> tuple[Problem, Plan] | None:
     """As what convtune runs it best: as it stands, or, what lies channels last, as NCHW with copies before and after,
     where it may be worth them. None where the vendor's kernel is the best that convtune knows."""
     ways = []

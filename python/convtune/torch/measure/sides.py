@@ -47,9 +47,7 @@ def _exact(images: int, x: Tensor, weight: Tensor, bias: Tensor | None, how: How
 class Sides:
     """PyTorch's and convtune's way of one layer, on random data that lie as the model's do."""
 
-    def __init__(
-        self, module: torch.nn.Conv2d, shape: Any, strides: Any, dtype: torch.dtype, device: torch.device
-    ) -> None:
+    def __init__(self, module: torch.nn.Conv2d, shape: Any, strides: Any, dtype: torch.dtype, device: torch.device) -> None:
         self.x = random(shape, strides, dtype, device)
         self.weight, self.bias = module.weight.to(dtype), module.bias  # autocast: of another type
         self.pytorch_bias = None if module.bias is None else module.bias.to(dtype)
@@ -126,9 +124,7 @@ class FusedSides:
         if fused.residual_strides is not None:
             shape = pytorch_conv2d(self.x, self.weight, None, fused.how).shape
             self.residual = random(shape, fused.residual_strides, fused.dtype, device)
-        self.norm: Any = [
-            one.to(device) for one in (torch.zeros(fused.weight_shape[0]), torch.ones(fused.weight_shape[0]))
-        ]
+        self.norm: Any = [one.to(device) for one in (torch.zeros(fused.weight_shape[0]), torch.ones(fused.weight_shape[0]))]
 
     def expected(self) -> Tensor:
         return pytorch_conv2d(self.x, self.weight, self.bias, self.fused.how, self.residual)

@@ -68,9 +68,7 @@ class _Recorder(TorchDispatchMode):
 
     def new(self, tensor: Tensor, constant: bool, maker: Operation | None = None) -> Value:
         strided = tensor.layout is torch.strided
-        return Value(
-            tuple(tensor.shape), tensor.stride() if strided else (), tensor.dtype, tensor.device, constant, maker
-        )
+        return Value(tuple(tensor.shape), tensor.stride() if strided else (), tensor.dtype, tensor.device, constant, maker)
 
     def value_of(self, one: Any) -> Any:
         if not isinstance(one, Tensor):

@@ -114,9 +114,7 @@ class Whole:
 
         return timed
 
-    def _of(
-        self, before: Callable[[], float], after: Callable[[], float], tell: Callable[[float], None]
-    ) -> Contest:
+    def _of(self, before: Callable[[], float], after: Callable[[], float], tell: Callable[[float], None]) -> Contest:
         self._calls = 1
         before(), after()
         begin = time.monotonic()
@@ -138,9 +136,7 @@ class Whole:
             return sample
 
         try:
-            return contest(
-                told(before), told(after), WHOLE_GAIN, min_rounds=_ROUNDS, max_seconds=_CONTEST_SECONDS
-            )
+            return contest(told(before), told(after), WHOLE_GAIN, min_rounds=_ROUNDS, max_seconds=_CONTEST_SECONDS)
         finally:
             self.seconds += time.monotonic() - begin
 
