@@ -5,7 +5,7 @@ import pytest
 from torch_support import each_device, run_in_the_interpreter, torch
 
 from convtune.torch import backend as torch_compile
-from convtune.torch.graph.operators import gates, squeeze
+from convtune.torch.graph.operators import gates, images
 from convtune.torch.graph.operators.gates import _decided
 from convtune.torch.graph.operators.norms import group_coefficients
 from convtune.torch.graph.operators.squeeze import conv2d_scaled, squeeze_excite
@@ -205,4 +205,4 @@ def test_float32_is_left_alone(graph_of):
 
 
 def test_no_kernel_is_for_a_cpu():
-    assert not squeeze.is_for(torch.rand(1, 8, 4, 4).half().to(memory_format=torch.channels_last))
+    assert not images.is_for(torch.rand(1, 8, 4, 4).half().to(memory_format=torch.channels_last))

@@ -21,7 +21,8 @@ from ...measure.timing import Stopwatch
 from ...run import fingerprint, pytorch_conv2d
 from ..chains import Wanted, described
 from ..patterns import Chain, aten, only_user
-from .squeeze import FIRSTS, SECONDS, conv2d_scaled, is_for, squeeze_excite
+from .images import is_for
+from .squeeze import FIRSTS, SECONDS, conv2d_scaled, squeeze_excite
 
 __all__ = ["Gate", "Scaled", "gates_and_scaled"]
 

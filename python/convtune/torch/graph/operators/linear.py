@@ -12,7 +12,7 @@ from torch.fx import Graph, Node
 
 from ...folding import Fold
 from ..patterns import Chain, Weights, activation_of_node, aten, only_user
-from .squeeze import is_half_image
+from .images import is_half_image
 
 __all__ = ["LinearChain", "linear_chains"]
 

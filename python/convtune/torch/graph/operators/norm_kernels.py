@@ -8,7 +8,7 @@ import triton  # type: ignore[import-not-found, import-untyped, unused-ignore]
 import triton.language as tl  # type: ignore[import-not-found, import-untyped, unused-ignore]
 from torch import Tensor
 
-from .squeeze_kernels import power_of_2
+from .images import power_of_2
 
 __all__ = ["launch_coefficients"]
 
@@ -83,7 +83,7 @@ def _coefficients_kernel(  # type: ignore[no-untyped-def]
 
 
 def _channels_of_tile(c: int) -> int:
-    """As many as divide C, so that no lane is idle: of 320, 64; all of them where few do."""
+    """The largest power of two that divides C, so that no lane is idle (64 for 320); where that is small, all channels."""
     most = min(c & -c, _MOST_CHANNELS)
     return most if most >= _LEAST_CHANNELS else power_of_2(c)
 

@@ -21,7 +21,7 @@ from torch.fx import Graph, Node
 from torch.overrides import TorchFunctionMode
 
 from ...native import define
-from .squeeze import is_for, processors
+from .images import is_for, processors
 
 __all__ = ["NormsAsTheyLie", "group_coefficients", "take_offsets"]
 

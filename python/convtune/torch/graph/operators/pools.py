@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from .squeeze import is_for
+from .images import is_for
 
 __all__ = ["PoolsByRows"]
 

@@ -21,11 +21,10 @@ from torch import Tensor
 from ...how import How
 from ...native import define
 from ...run import pytorch_conv2d
+from .images import MOST_ELEMENTS, is_for, processors
 
-__all__ = ["FIRSTS", "SECONDS", "conv2d_scaled", "is_for", "is_half_image", "processors", "squeeze_excite"]
+__all__ = ["FIRSTS", "SECONDS", "conv2d_scaled", "squeeze_excite"]
 
-_HALF = (torch.float16, torch.bfloat16)
-_MOST_ELEMENTS = 1 << 31  # kernels count in 32 bits
 _functional: Any = torch.nn.functional
 FIRSTS = ("relu", "silu")
 SECONDS = ("sigmoid", "hardsigmoid")
@@ -33,32 +32,9 @@ SECONDS = ("sigmoid", "hardsigmoid")
 
 @cache
 def _kernels() -> Any:
-    """None where there is no Triton."""
-    try:
-        from . import squeeze_kernels
-    except ImportError:
-        return None
+    from . import squeeze_kernels  # imports Triton
+
     return squeeze_kernels
-
-
-@cache
-def processors(index: int) -> int:
-    return torch.cuda.get_device_properties(index).multi_processor_count
-
-
-def is_half_image(x: Tensor) -> bool:
-    """True for an image on a GPU in half precision that lies channels last."""
-    return (
-        x.is_cuda
-        and x.dtype in _HALF
-        and x.is_contiguous(memory_format=torch.channels_last)
-        and 0 < x.numel() < _MOST_ELEMENTS
-    )
-
-
-def is_for(x: Tensor) -> bool:
-    """True where kernels take images that lie so."""
-    return is_half_image(x) and _kernels() is not None
 
 
 def _gate_kernel(
@@ -88,7 +64,7 @@ def _scaled_kernel(
 ) -> Tensor:  # fmt: skip
     y = _fake_scaled(x, scale, weight, bias, residual, activation, tile)
     lies = residual is None or residual.is_contiguous(memory_format=torch.channels_last)
-    if not is_for(x) or not lies or y.numel() >= _MOST_ELEMENTS or activation not in ("none", *FIRSTS):
+    if not is_for(x) or not lies or y.numel() >= MOST_ELEMENTS or activation not in ("none", *FIRSTS):
         return y.copy_(pytorch_conv2d(x * scale, weight, bias, How(activation=activation), residual))
     with torch.cuda.device(x.device):
         launch: Any = _kernels().launch_scaled

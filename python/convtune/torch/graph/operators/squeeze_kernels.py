@@ -10,7 +10,9 @@ import triton  # type: ignore[import-not-found, import-untyped, unused-ignore]
 import triton.language as tl  # type: ignore[import-not-found, import-untyped, unused-ignore]
 from torch import Tensor
 
-__all__ = ["launch_gate", "launch_scaled", "power_of_2", "tiles_of"]
+from .images import power_of_2
+
+__all__ = ["launch_gate", "launch_scaled", "tiles_of"]
 
 _BLOCK = 16384  # elements of a tile of the gate's
 _MOST_PARTS = 16
@@ -84,7 +86,7 @@ def _scaled_kernel(  # type: ignore[no-untyped-def]
     TWO: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     """y[row, k] = ACTIVATION(w[k, c] (x[row, c] scale[image of row, c]) + bias[k] + residual[row, k]). `TWO`: a tile is of
-    two images at most, and so many scales are read; else one for each element of x, as many bytes as x has."""
+    two images at most, and only their scales are read; else a scale for each element of x, as many bytes as x has."""
     rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     k = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
     images = rows // pixels
@@ -110,11 +112,6 @@ def _scaled_kernel(  # type: ignore[no-untyped-def]
     if residual is not None:
         total += tl.load(residual + at, inside, 0.0).to(tl.float32)
     tl.store(y + at, _activated(total, ACTIVATION), inside)
-
-
-def power_of_2(n: int) -> int:
-    """The least that is not below n."""
-    return 1 << max(n - 1, 0).bit_length()
 
 
 def launch_gate(
