@@ -1,25 +1,14 @@
 """`python -m convtune`, the examples that need NumPy alone, and the README's Python program, word for word."""
 
-import os
 import pathlib
 import re
-import subprocess
 import sys
 
 import convtune
 import pytest
+from processes import python
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-
-
-def python(*arguments, **environment):
-    return subprocess.run(
-        [sys.executable, *map(str, arguments)],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """Nothing grows: 100,000 calls, plans that come and go, packed weights of tensors that come and go."""
 
 import gc
-import os
 import weakref
 
 import convtune
@@ -9,19 +8,10 @@ import numpy
 import pytest
 from convtune.caches import PLANS, PackCache, Seen
 from convtune.memory import HostMemory
+from processes import resident_bytes
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 LIMIT = 1 << 20  # bytes: 100,000 calls that each lose 16 bytes lose more
-
-
-def resident_bytes():
-    if "asan" in os.environ.get("LD_PRELOAD", ""):
-        pytest.skip("AddressSanitizer keeps what is freed: how much memory a process has says nothing")
-    try:
-        with open("/proc/self/statm") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except FileNotFoundError:
-        pytest.skip("there is no /proc here to tell how much memory a process has")
 
 
 def growth(call, count, warm_up):

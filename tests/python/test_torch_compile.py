@@ -4,23 +4,21 @@ inductor would be given runs as it is but where a test says otherwise: compiling
 import copy
 import logging
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from processes import python
 from torch_compiled_models import (
     NORMS,
     OURS,
     activation_of,
     block,
     compiled,
-    count,
     fused,
     images,
     residual,
 )
-from torch_support import assert_near, each_device, torch, with_statistics
+from torch_support import assert_near, count, each_device, torch, with_statistics
 
 import convtune
 from convtune.torch import backend
@@ -237,8 +235,7 @@ def test_an_installed_package_has_the_backend(tmp_path):
         "import sys, torch; found = torch._dynamo.lookup_backend('convtune'); print(found.__module__, found.__name__)"
     )
     path = os.pathsep.join([str(tmp_path), str(root / "python"), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120,
-                          env={**os.environ, "PYTHONPATH": path})  # fmt: skip
+    done = python("-c", program, PYTHONPATH=path)
     assert done.stdout.split() == ["convtune.torch.backend", "backend"], done.stderr
 
 

@@ -3,8 +3,8 @@
 import copy
 
 import pytest
-from torch_compiled_models import FORCE, OURS, block, compiled, count, fused, images
-from torch_support import assert_near, each_device, on_gpu, torch
+from torch_compiled_models import FORCE, OURS, block, compiled, fused, images
+from torch_support import assert_near, count, each_device, on_gpu, torch
 
 from convtune._contest import Contest
 from convtune.torch import backend

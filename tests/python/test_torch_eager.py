@@ -2,11 +2,11 @@
 
 import contextlib
 import gc
-import subprocess
 import sys
 import threading
 
 import pytest
+from processes import python
 from torch_support import assert_near, by_cpp, double_conv2d, each_device, on_gpu, tensors, torch
 
 import convtune
@@ -221,5 +221,5 @@ with torch.inference_mode():
     assert call_if_ready(x, w, None, *{WORDS}, None) is not None
 print("all well")
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
+    done = python("-c", program)
     assert "all well" in done.stdout, done.stderr

@@ -3,20 +3,13 @@
 import os
 import pathlib
 import re
-import subprocess
 import sys
 
 import pytest
+from processes import python
 from torch_support import torch
 
 ROOT = pathlib.Path(__file__).parents[2]
-
-
-def python(*arguments, **environment):
-    return subprocess.run(
-        [sys.executable, *map(str, arguments)], capture_output=True, text=True, timeout=600,
-        env={**os.environ, **environment},
-    )  # fmt: skip
 
 
 @pytest.mark.parametrize("arguments, words", [

@@ -2,11 +2,10 @@
 answers are PyTorch's."""
 
 import pytest
-from torch_support import assert_near, torch
+from torch_support import assert_near, count, torch
 
 from convtune.torch import backend as torch_compile
 from convtune.torch.fused import conv2d_fused
-from convtune.torch.graph import chains
 from convtune.torch.graph.operators import linear
 from convtune.torch.packed import conv2d_packed
 
@@ -54,10 +53,6 @@ def graph_of(monkeypatch, afresh, graphs):
         return graphs[-1]
 
     return of
-
-
-def count(graph, *targets):
-    return sum(len(graph.find_nodes(op="call_function", target=target)) for target in targets)
 
 
 @pytest.mark.parametrize("scale", [True, False])

@@ -2,12 +2,11 @@
 
 import enum
 import gc
-import os
-import subprocess
 import sys
 import threading
 
 import pytest
+from processes import python
 from torch_support import assert_near, by_cpp, double_conv2d, each_device, on_gpu, tensors, torch
 
 import convtune
@@ -324,13 +323,11 @@ def test_without_the_library_it_is_pythons():
         "assert torch.allclose(convtune.conv2d(x, w, None, padding=[1, 1], activation='relu'), expected, atol=1e-4);"
         "assert torch.allclose(convtune.nn.Conv2d(3, 4, 3, padding=1)(x), expected) is False"
     )
-    done = subprocess.run([sys.executable, "-c", program], env={**os.environ, "CONVTUNE_TORCH_OPERATOR": "python"},
-                          capture_output=True, text=True, timeout=120)  # fmt: skip
+    done = python("-c", program, CONVTUNE_TORCH_OPERATOR="python")
     assert done.returncode == 0 and done.stdout.startswith("Python: CONVTUNE_TORCH_OPERATOR"), done.stdout + done.stderr
 
 
 def test_where_there_is_a_gpu_it_is_the_same():
     program = "import torch; torch.cuda.device_count = lambda: 1; import convtune.torch; print(convtune.torch.operator)"
-    environment = {name: value for name, value in os.environ.items() if name != "CONVTUNE_TORCH_OPERATOR"}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=120)
+    done = python("-c", program, CONVTUNE_TORCH_OPERATOR=None)
     assert done.returncode == 0 and done.stdout.startswith("C++: "), done.stdout + done.stderr

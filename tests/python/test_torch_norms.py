@@ -2,7 +2,7 @@
 own), which norms of a graph become them, and what becomes of those."""
 
 import pytest
-from torch_support import each_device, run_in_the_interpreter, torch
+from torch_support import count, each_device, run_in_the_interpreter, torch
 
 from convtune.torch import backend as torch_compile
 from convtune.torch.graph.operators import norms as torch_norms
@@ -126,10 +126,6 @@ def test_other_types_are_left_alone(monkeypatch):
     assert left(torch.bfloat16) == 0 and left(torch.float32) == 1
     with torch.autocast("cpu"):
         assert left(torch.bfloat16) == 1
-
-
-def count(graph, target):
-    return len(graph.find_nodes(op="call_function", target=target))
 
 
 @pytest.mark.parametrize("affine", [True, False])

@@ -5,6 +5,7 @@ import contextlib
 import warnings
 
 import pytest
+from processes import resident_bytes
 from torch_support import assert_near, double_conv2d, each_device, on_gpu, tensors, torch
 
 import convtune
@@ -343,11 +344,6 @@ def test_many_threads(device):
 
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         assert all(pool.map(work, range(4)))
-
-
-def resident_bytes():
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * 4096
 
 
 @each_device

@@ -2,7 +2,7 @@
 interpreter, in a process of its own), what of a graph becomes them, and what does not."""
 
 import pytest
-from torch_support import each_device, run_in_the_interpreter, torch
+from torch_support import count, each_device, run_in_the_interpreter, torch
 
 from convtune.torch import backend as torch_compile
 from convtune.torch.graph.operators import gates, images
@@ -171,10 +171,6 @@ def excited(**more):
     torch.manual_seed(0)
     model = Excited(**more).to(torch.bfloat16).to(memory_format=torch.channels_last).eval()
     return model, torch.rand(2, 8, 6, 7, dtype=torch.bfloat16).to(memory_format=torch.channels_last)
-
-
-def count(graph, target):
-    return len(graph.find_nodes(op="call_function", target=target))
 
 
 @pytest.mark.parametrize("swapped", [False, True])

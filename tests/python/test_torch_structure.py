@@ -8,9 +8,7 @@ import pytest
 from torch_support import assert_near, torch, with_statistics
 
 import convtune
-from convtune._contest import Contest
 from convtune.nn import Conv2d
-from convtune.torch.measure import decide
 from convtune.torch.modules import handover, whole
 from convtune.torch.modules.structure import followers
 

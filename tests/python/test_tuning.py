@@ -1,7 +1,6 @@
 """tune, bench, devices: what they answer, how they are stopped, and what is shown meanwhile."""
 
 import io
-import os
 import pickle
 import signal
 import subprocess
@@ -14,6 +13,7 @@ import pytest
 from convtune import progress
 from convtune.report import Report
 from convtune.table import lined_up
+from processes import python
 
 PROBLEM = "mb1ic3ih8oc4kh3"
 SMALL = dict(budget=20, trials=3, progress=False)
@@ -150,7 +150,7 @@ except KeyboardInterrupt as why:
     print("stopped:", why)
     sys.exit(130)
 """
-    child = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, timeout=60)
+    child = python("-c", program, timeout=60)
     assert child.returncode == 130
     assert child.stdout == "stopped: the measurement of mb4ic64ih56oc64kh3ph1 was stopped\n"
 
@@ -178,7 +178,7 @@ slow = Slow()
     "started.set(); convtune._contest.contest(lambda: 1.0, lambda: 1.0, 0.02, max_rounds=10**9, max_seconds=600)",
 ])  # fmt: skip
 def test_the_interpreter_ends_while_a_daemon_thread_works(work):
-    child = subprocess.run([sys.executable, "-c", DAEMONS.format(work=work)], capture_output=True, text=True, timeout=60)
+    child = python("-c", DAEMONS.format(work=work), timeout=60)
     assert (child.returncode, child.stderr) == (0, "")
 
 
@@ -375,10 +375,7 @@ def test_a_report_says_who_won_by_how_much():
 
 def test_the_library_is_looked_for_where_one_says(tmp_path):
     def imported(library):
-        environment = {**os.environ, "CONVTUNE_LIBRARY": str(library)}
-        return subprocess.run(
-            [sys.executable, "-c", "import convtune"], env=environment, capture_output=True, text=True, timeout=60
-        ).stderr
+        return python("-c", "import convtune", CONVTUNE_LIBRARY=str(library)).stderr
 
     assert "is not at " + str(tmp_path / "none.so") in imported(tmp_path / "none.so")
     (tmp_path / "text.so").write_text("no library")

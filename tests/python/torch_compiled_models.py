@@ -16,10 +16,6 @@ NORMS = (
 )
 
 
-def count(graph, *targets):
-    return sum(len(graph.find_nodes(op="call_function", target=target)) for target in targets)
-
-
 def fused(graph):
     return [node for node in graph.nodes if node.target in OURS]
 

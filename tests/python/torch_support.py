@@ -1,11 +1,10 @@
 """Shared by the PyTorch tests: devices, a reference in double precision, and how near to it an answer must be."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from processes import python
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed here: convtune.torch is not tested")
 
@@ -45,9 +44,8 @@ def run_in_the_interpreter(program):
     pytest.importorskip("triton", reason="Triton is not installed here")
     if torch.cuda.is_available():
         pytest.skip("they run on the GPU")
-    folders = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(folders)}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=300)
+    folders = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    done = python("-c", program, TRITON_INTERPRET="1", PYTHONPATH=folders)
     assert "all well" in done.stdout, done.stderr
 
 
@@ -59,3 +57,8 @@ def with_statistics(model):
                                       (module.weight, 0.5, 1.5), (module.bias, -0.5, 0.5)):  # fmt: skip
                 torch.nn.init.uniform_(values, low, high)
     return model.eval()
+
+
+def count(graph, *targets):
+    """The number of a graph's calls of those functions."""
+    return sum(len(graph.find_nodes(op="call_function", target=target)) for target in targets)
