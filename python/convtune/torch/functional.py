@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -206,7 +205,8 @@ def call(x: Tensor, weight: Tensor, bias: Tensor | None, how: How, residual: Ten
     if x.dtype not in TYPES and autocast.type_of(x) not in TYPES:
         return of_other_types(x, weight, bias, how, residual)
     if residual is not None:
-        y = call(x, weight, bias, replace(how, activation="none"))
+        # Not by dataclasses.replace, which Dynamo did not always take.
+        y = call(x, weight, bias, How(*how.geometry, how.precision, "none", how.choices, how.reuse))
         if torch.is_autocast_enabled(x.device.type):  # the operator in the graph has cast the others
             residual = residual.to(y.dtype)
         return activated(y + like_output(residual, y), how.activation)
