@@ -201,7 +201,7 @@ def check(status: int) -> None:
 
 
 def c_text(text: str | None) -> bytes | None:
-    """As the library reads it. Null characters would cut it short there, unseen."""
+    """The text as the library reads it. Null characters, which would cut it short there unseen, are refused."""
     if text is None:
         return None
     if "\0" in text:

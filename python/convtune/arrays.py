@@ -35,7 +35,7 @@ class Library(Protocol):
     name: str
 
     def describe(self, array: Any) -> Array:
-        """As it is, contiguous or not."""
+        """The array as it is, contiguous or not."""
 
     def contiguous(self, array: Any) -> Any:
         """A copy in row-major order, aligned."""
@@ -253,7 +253,7 @@ _NUMPY, _TORCH, _CUPY, _JAX, _HOST = _NumPy(), _Torch(), _CuPy(), _Jax(), _HostO
 
 
 def _has_ancestor(kind: type, module: str, name: str) -> bool:
-    """Is `kind` that class of a library that is imported already? Nothing is imported to find out."""
+    """True where `kind` is that class of a library that is imported already. Nothing is imported to find out."""
     loaded = sys.modules.get(module)
     ancestor = getattr(loaded, name, None) if loaded is not None else None
     return isinstance(ancestor, type) and issubclass(kind, ancestor)

@@ -65,7 +65,7 @@ class LeastRecentlyUsed(Generic[Value]):
                     self._making.pop(key, None)
 
     def after_fork(self) -> None:
-        """In the child: whoever held a lock is not there."""
+        """Makes new locks in the child, where whoever held one is not."""
         self._lock = threading.Lock()
         self._making = {}
 

@@ -77,7 +77,7 @@ class Capsule:
 
     @property
     def contiguous(self) -> bool:
-        """In row-major order without gaps; strides of extents of 1 mean nothing."""
+        """True for row-major order without gaps; strides of extents of 1 mean nothing."""
         if self.strides is None or 0 in self.shape:
             return True
         expected = 1

@@ -44,5 +44,5 @@ class InternalError(Error):
 
 
 class OutOfMemory(Error, MemoryError):
-    """No memory was left on the host. A GPU's is Unsupported, and the memory of arrays is their own library's, which
-    raises its own."""
+    """The host has no memory left. Too little on a GPU is Unsupported, and the memory of arrays is their own library's,
+    which raises its own."""

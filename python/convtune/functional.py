@@ -26,7 +26,7 @@ def _planned(problem: Problem, device: str | None) -> Convolution:
 
 
 def planned(key: Any, make_problem: Callable[[], Problem], device: str | None) -> Convolution:
-    """From the cache, where `key` holds all that the problem and the device follow from; else made now."""
+    """The plan from the cache, where `key` holds all that problem and device follow from; else made now."""
     try:
         found = PLANS.get(key)
     except TypeError:  # a list among the arguments

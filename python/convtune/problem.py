@@ -135,7 +135,7 @@ class Problem:
 
     @classmethod
     def parse(cls, text: str) -> Problem:
-        """From a line of benchdnn's convolution grammar ("mb1ic3ih224oc96kh11sh4ph2 act=relu") or the name of
+        """The problem of a line of benchdnn's convolution grammar ("mb1ic3ih224oc96kh11sh4ph2 act=relu") or the name of
         a built-in case ("alexnet_conv1"). Raises InvalidArgument that names the column."""
         if not isinstance(text, str):
             raise InvalidArgument(f"{text!r} is neither a Problem nor the text of one")
@@ -200,7 +200,8 @@ class Problem:
 
     @cached_property
     def input_shape(self) -> tuple[int, ...]:
-        """In the order of the layout: (n, c, h, w), or (n, h, w, c); with d before h where there is a depth."""
+        """The shape of x in the order of the layout: (n, c, h, w), or (n, h, w, c); with d before h where there is a
+        depth."""
         return self._ordered(self.c, *self._planes(self.d, self.h, self.w))
 
     @cached_property
@@ -210,7 +211,8 @@ class Problem:
 
     @cached_property
     def output_shape(self) -> tuple[int, ...]:
-        """In the order of the layout: (n, k, p, q), or (n, p, q, k); with z before p where there is a depth."""
+        """The shape of y in the order of the layout: (n, k, p, q), or (n, p, q, k); with z before p where there is a
+        depth."""
         return self._ordered(self.k, *self.output_size)
 
     @property

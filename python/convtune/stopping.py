@@ -21,7 +21,7 @@ _leaving = False
 
 @contextlib.contextmanager
 def _noted_interrupts() -> Iterator[list[int]]:
-    """While the library runs, Ctrl-C is noted in the list rather than raised: an exception would be lost on its way
+    """Notes Ctrl-C in the list while the library runs, rather than raised: an exception would be lost on its way
     through C. A second one is Python's own again. Only the main thread hears signals, and a handler of somebody
     else's stays."""
     noted: list[int] = []
@@ -47,9 +47,9 @@ def _refuse_when_leaving() -> None:
 
 @contextlib.contextmanager
 def stoppable() -> Iterator[Callable[[], bool]]:
-    """Around a long call. What it yields tells whether the call must stop, and is asked between its steps. In a daemon
-    thread at the interpreter's end, where the thread would die within the library and take the process along, the
-    context raises SystemExit."""
+    """The context of a long call. The function that it yields tells whether the call must stop, and is asked between
+    its steps. In a daemon thread at the interpreter's end, where the thread would die within the library and take the
+    process along, the context raises SystemExit."""
     global _running
     if threading.current_thread() is threading.main_thread():
         with _noted_interrupts() as noted:
@@ -75,7 +75,7 @@ def _stop_all() -> None:
 
 
 def _after_fork() -> None:
-    """In the child: the other threads are not there."""
+    """Starts afresh in the child, where the other threads are not."""
     global _changed, _running
     _changed, _running = threading.Condition(), 0
 

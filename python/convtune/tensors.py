@@ -94,7 +94,8 @@ def pack(
 
 
 def pack_into(memory: torch.Tensor, convolution: Convolution, w: torch.Tensor, bias: torch.Tensor | None) -> None:
-    """Into memory of the caller's, on the current stream of its device. Weight and bias are of the problem's types."""
+    """Packs into memory of the caller's, on the current stream of its device. Weight and bias are of the problem's
+    types."""
     stream = torch.cuda.current_stream(memory.device).cuda_stream if memory.is_cuda else 0
     w = _contiguous(w)
     bias = None if bias is None else _contiguous(bias)
@@ -102,7 +103,7 @@ def pack_into(memory: torch.Tensor, convolution: Convolution, w: torch.Tensor, b
 
 
 def _of_a_compiled_graph(index: int, stream: int) -> bool:
-    """Is this the run before torch.compile records a CUDA graph? Its memory is of the graph's pool, and PyTorch raises
+    """True in the run before torch.compile records a CUDA graph. Its memory is of the graph's pool, and PyTorch raises
     an error where any of it is kept."""
     trees: Any = sys.modules.get("torch._inductor.cudagraph_trees")
     if trees is None:

@@ -60,7 +60,8 @@ std::string text_of(const convtune_problem& problem) {
   return copied;
 }
 
-// By the line of optimize() for that problem on that kind of device, where there is one, in its layout.
+// The plan by the line of optimize() for that problem on that kind of device, where there is one, in its
+// layout; else the usual plan.
 Plan chosen(const convtune_problem& problem, const std::string& device, const How& how) {
   Plan usual = plan_of(problem, device, nullptr, nullptr);
   if (how.choices.empty()) return usual;

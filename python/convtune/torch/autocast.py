@@ -24,7 +24,7 @@ PLANS.cleared.append(_kept.clear)
 
 
 def type_of(x: Tensor) -> torch.dtype | None:
-    """To what autocast casts a convolution of x; None where it is off. PyTorch casts no float64."""
+    """The type to which autocast casts a convolution of x; None where it is off. PyTorch casts no float64."""
     if not _enabled() or not torch.is_autocast_enabled(x.device.type):
         return None
     return torch.get_autocast_dtype(x.device.type) if x.dtype in TYPES else x.dtype

@@ -159,7 +159,7 @@ class _Rewritten:
 
 
 def _fused(module: GraphModule, inputs: Sequence[Any], wanted: Wanted) -> _Rewritten | None:
-    """None where nothing is convtune's."""
+    """The rewritten graph; None where nothing is convtune's."""
     global _last
     traced = captured(module, inputs)
     places = traced.graph.find_nodes(op="placeholder")
@@ -274,14 +274,14 @@ def backend(
 
 
 def _note(text: str) -> None:
-    """In the report of this graph, and in the log."""
+    """Adds the text to the report of this graph, and to the log."""
     if _last is not None:
         _last.notes.append(text)
     _log.info("%s", text)
 
 
 def _is_proven(theirs: Any, ours: Any, inputs: Sequence[Any]) -> bool:
-    """Not slower than inductor's own graph; the report says so."""
+    """True where ours is not slower than inductor's own graph; the report says so."""
     outcome = whole(theirs, ours, inputs)
     if _last is not None:
         _last.take(outcome)
@@ -292,7 +292,8 @@ def _is_proven(theirs: Any, ours: Any, inputs: Sequence[Any]) -> bool:
 
 
 def _register() -> None:
-    """As an installed package is: PyTorch registers what it finds by an entry point when it is first asked for."""
+    """Registers the backend as an installed package is: PyTorch registers what it finds by an entry point when it is
+    first asked for."""
     from importlib.metadata import EntryPoint
 
     from torch._dynamo.backends.registry import _BACKENDS

@@ -36,7 +36,7 @@ class How:
 
     @staticmethod
     def of(stride: Any, padding: Any, dilation: Any, *rest: Any) -> How:
-        """From an operator's own arguments, of which PyTorch's dispatcher makes lists."""
+        """The value of an operator's own arguments, of which PyTorch's dispatcher makes lists."""
         words = tuple(stride), tuple(padding), tuple(dilation), *rest
         if _is_compiling():
             return How(*words)
@@ -117,8 +117,8 @@ kept_as_written = lru_cache(4096)(_written)  # raises TypeError where one of the
 
 
 def written(kernel: Any, stride: Any, padding: Any, *rest: Any) -> How:
-    """From what a caller writes: numbers, pairs and words, None for what PyTorch's settings say. `kernel`: the filter's
-    (height, width), for a padding in words. Raises InvalidArgument."""
+    """The value of what a caller writes: numbers, pairs and words, None for what PyTorch's settings say. `kernel`: the
+    filter's (height, width), for a padding in words. Raises InvalidArgument."""
     if not _is_compiling():
         try:
             return kept_as_written(kernel if isinstance(padding, str) else (1, 1), stride, padding, *rest)

@@ -66,7 +66,7 @@ _ACTIVATIONS: dict[str, Any] = {
 
 
 def activated(y: Tensor, activation: str) -> Tensor:
-    """By PyTorch, with its gradients."""
+    """The activation of y by PyTorch, with its gradients."""
     name, parameters = activation_of(activation)
     return _ACTIVATIONS[name](y, *parameters)  # type: ignore[no-any-return]
 

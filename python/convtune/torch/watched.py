@@ -19,7 +19,7 @@ _times = 0  # that all was forgotten: what was seen before holds no more
 
 
 def forget_all() -> None:
-    """Nothing holds that was seen until now: after writes that PyTorch does not count."""
+    """Forgets all that was seen until now: after writes that PyTorch does not count."""
     global _times
     _times += 1
 

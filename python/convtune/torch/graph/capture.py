@@ -26,8 +26,8 @@ _channels_last = torch.channels_last
 
 
 def captured(module: GraphModule, inputs: Sequence[Any]) -> GraphModule:
-    """Without mutation, with the same inputs in the same order and what Dynamo says of them, and outputs that lie as
-    they did."""
+    """The graph without mutation, with the same inputs in the same order and what Dynamo says of them, and outputs that
+    lie as they did."""
     traced = _traced(module, inputs, [])
     with contextlib.suppress(RuntimeError, ValueError):  # a view that only one layout has
         entries = _entries(traced.graph)

@@ -61,7 +61,7 @@ class Chain:
 
     @property
     def residual(self) -> Node | None:
-        """As it stands now: it may be the tail of another chain that was rewritten."""
+        """The residual as it stands now: it may be the tail of another chain that was rewritten."""
         if self.total is None:
             return None
         first, second = self.total.args
@@ -112,7 +112,7 @@ class Weights:
         self._places = {node: at for at, node in enumerate(inputs) if is_static(at)}
 
     def place(self, node: Any) -> int | None:
-        """Among the inputs; also of what is only converted to another type on the way."""
+        """The node's place among the inputs, seen through a conversion to another type; None for other nodes."""
         if isinstance(node, Node) and node.target is aten._to_copy.default and set(node.kwargs) == {"dtype"}:
             node = node.args[0]
         return self._places.get(node)
@@ -154,7 +154,7 @@ def _norm_behind(tail: Node, weights: Weights) -> tuple[Node, tuple[Any, ...], f
 
 
 def _sum_behind(tail: Node) -> Node | None:
-    """With another tensor of the same shape and type."""
+    """The sum behind the tail with another tensor of its shape and type, if there is one."""
     total = only_user(tail)
     if total is None or total.target is not aten.add.Tensor or total.kwargs.get("alpha", 1) != 1:
         return None
@@ -167,7 +167,8 @@ def _sum_behind(tail: Node) -> Node | None:
 
 
 def _chain(node: Node, weights: Weights, taken: set[Node]) -> Chain | None:
-    """As long as there is one user, the value keeps its type, and it lies as the operator would write it."""
+    """The chain of a convolution, as long as there is one user, the value keeps its type, and it lies as the operator
+    would write it."""
     x, weight, bias = node.args[:3]
     value = node.meta["val"]
     format = output_format(x.meta["val"], weight.meta["val"])  # type: ignore[union-attr]

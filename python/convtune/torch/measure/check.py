@@ -21,7 +21,7 @@ _MORE = 1.5  # times PyTorch's error
 
 
 def _exact(sides: Any) -> Tensor:
-    """Without cuDNN's search for its best way, which in double precision takes longer than all else."""
+    """The exact answer without cuDNN's search for its best way, which in double precision takes longer than all else."""
     searches, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False
     try:
         return sides.exact(_IMAGES)  # type: ignore[no-any-return]

@@ -98,7 +98,8 @@ def _kept() -> dict[str, Contest | float]:
 
 
 def _keep(key: str, value: Contest | float, row: dict[str, Any]) -> None:
-    """In one write, which no other process can cut; where there is no room the next process does the work again."""
+    """Adds the row in one write, which no other process can cut; where there is no room the next process does the work
+    again."""
     _add(_kept(), key, value)
     with contextlib.suppress(OSError):
         _file().parent.mkdir(parents=True, exist_ok=True)

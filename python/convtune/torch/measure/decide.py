@@ -44,8 +44,8 @@ def check_and_contest(
     key: str,
     max_seconds: float = _CONTEST_SECONDS,
 ) -> Contest:
-    """Once on a machine (`key`: contests.key_of), if it is decided. Raises Unsupported where convtune's answer is not
-    as right as PyTorch's."""
+    """Checks and holds the contest, once on a machine (`key`: contests.key_of) if it is decided. Raises Unsupported
+    where convtune's answer is not as right as PyTorch's."""
     known = recall(key)
     if known is not None:
         return known
@@ -83,8 +83,9 @@ def _plan_of(problem: Problem, device: str) -> Plan | None:
 
 
 def _way(problem: Problem, device: str, make_sides: Callable[[], Any], stopwatch: Stopwatch) -> tuple[Problem, Plan] | None:
-    """As what convtune runs it best: as it stands, or, what lies channels last, as NCHW with copies before and after,
-    where it may be worth them. None where the vendor's kernel is the best that convtune knows."""
+    """The problem as which convtune runs it best, and the plan: as it stands, or, what lies channels last, as NCHW with
+    copies before and after, where it may be worth them. None where the vendor's kernel is the best that convtune
+    knows."""
     ways = []
     for one in [problem] + ([problem.replace(layout="nchw")] if problem.layout == "nhwc" else []):
         if ways and problem.dtype != "f32":  # for half precision the kernels are of channels last
@@ -186,7 +187,7 @@ class _Task:
         return self.source in _ANSWERS
 
     def sources(self) -> list[str]:
-        """As the records are now, in whichever layout it would run."""
+        """The plans' sources as the records are now, in whichever layout it would run."""
         found = []
         for layout in ("nchw", "nhwc") if self.problem.layout == "nhwc" else ("nchw",):
             with contextlib.suppress(Unsupported):
@@ -287,7 +288,7 @@ def decide(layers: list[tuple[Layer, list[Any]]], budget: float, min_gain: float
 
 
 def _tune(tasks: list[_Task], budget: float, min_gain: float, show: Callable[..., None]) -> None:
-    """And lets them compete as they run then."""
+    """Tunes the layers that can gain most, and lets them compete as they run then."""
     known = [(task.problem, task.layer.calls, task.best_us(min_gain)) for task in tasks]
     for task, can_gain in zip(tasks, _can_gain(known)):
         task.can_gain = can_gain
@@ -320,7 +321,7 @@ def _tune(tasks: list[_Task], budget: float, min_gain: float, show: Callable[...
 
 
 def choices_of(layers: list[tuple[Layer, list[Any]]]) -> dict[str, str]:
-    """By module name: what `swap` takes."""
+    """The choices that `swap` takes, by module name."""
     lines: dict[str, list[str]] = {}
     for layer, seen in layers:
         if layer.swapped and layer.problem is not None:

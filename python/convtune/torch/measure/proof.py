@@ -27,7 +27,7 @@ def aside(compile: Callable[..., Any], module: GraphModule, inputs: Sequence[Any
 
 
 def whole(theirs: Callable[..., Any], ours: Callable[..., Any], inputs: Sequence[Any]) -> Contest:
-    """By the wall clock, on the inputs that the graph is compiled for."""
+    """The contest by the wall clock, on the inputs that the graph is compiled for."""
     device = next((one.device for one in inputs if isinstance(one, Tensor) and one.is_cuda), torch.device("cpu"))
 
     def side(graph: Callable[..., Any]) -> Callable[[int], float]:

@@ -23,7 +23,7 @@ _EXACT_FLOPS = 2e11  # in double precision a GPU takes some 10 ms for it
 
 
 def random(shape: Any, strides: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """In -1..1."""
+    """A tensor of numbers in -1..1, with those strides."""
     extent = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides))
     return torch.rand(extent, device=device).mul_(2).sub_(1).to(dtype).as_strided(shape, strides)
 
@@ -130,7 +130,7 @@ class FusedSides:
         return pytorch_conv2d(self.x, self.weight, self.bias, self.fused.how, self.residual)
 
     def exact(self, images: int) -> Tensor:
-        """As `Sides.exact`."""
+        """The exact answer, as `Sides.exact` gives it."""
         y = _exact(images, self.x, self.weight, self.bias, self.fused.how)
         if self.residual is not None:
             y += self.residual[:images, :, : y.shape[2]].double()

@@ -44,7 +44,7 @@ _hooks_of_all = [
 
 
 class _Running(threading.local):
-    """In this thread: the caller whose forward runs, and what was handed to whom in it."""
+    """The state of this thread: the caller whose forward runs, and what was handed to whom in it."""
 
     now: tuple[Caller, dict[nn.Module, Tensor]] | None = None
 

@@ -100,7 +100,7 @@ def is_watched(module: nn.Module) -> bool:
 
 
 def _activation(module: nn.Module) -> str:
-    """In a problem's words; "" for anything else. Subclasses may do anything."""
+    """The activation in a problem's words; "" for any other module. Subclasses may do anything."""
     kind = type(module)
     if kind in (nn.Identity, nn.ReLU, nn.SiLU, nn.Hardswish, nn.Sigmoid):
         return "none" if kind is nn.Identity else kind.__name__.lower()
@@ -204,7 +204,8 @@ def _traced(model: nn.Module) -> list[_Traced]:
 
 
 def followers(model: nn.Module) -> dict[nn.Module, Followers]:
-    """By convolution. Nothing of a model in training mode, and of no module that is called twice or has hooks."""
+    """The followers by convolution: none of a model in training mode, and none of a module that is called twice or has
+    hooks."""
     found: dict[nn.Module, Followers] = {}
     if any(module.training for module in model.modules()):
         return found

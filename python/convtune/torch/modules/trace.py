@@ -43,11 +43,11 @@ class Operation:
 
     @property
     def name(self) -> str:
-        """Without the mark of a write in place: "aten::relu"."""
+        """The operator's name without the mark of a write in place: "aten::relu"."""
         return str(self.function._schema.name).removesuffix("_")
 
     def argument(self, name: str, default: Any = None) -> Any:
-        """By its name in the operator's schema."""
+        """The argument of that name in the operator's schema."""
         for position, one in enumerate(self.function._schema.arguments):
             if one.name == name:
                 known = self.args[position] if position < len(self.args) else self.kwargs.get(name, one.default_value)

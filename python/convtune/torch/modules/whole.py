@@ -30,7 +30,7 @@ _ROUNDS = 10  # that a proof needs, of four samples each, whatever time they tak
 
 
 def swap(module: torch.nn.Conv2d, choices: str, training: bool, behind: Followers | None = None) -> None:
-    """In place: parameters, hooks, names and whoever holds the module stay as they are."""
+    """Makes the module convtune's in place: parameters, hooks, names and whoever holds the module stay as they are."""
     module.__class__ = Conv2d
     if behind is not None:
         hand_over(module, behind)
@@ -39,7 +39,7 @@ def swap(module: torch.nn.Conv2d, choices: str, training: bool, behind: Follower
 
 
 def unswap(model: torch.nn.Module) -> None:
-    """In place: every module of the model that was swapped is PyTorch's again."""
+    """Undoes `swap` in place: every module of the model that was swapped is PyTorch's again."""
     take_back(model)
     for module in model.modules():
         if type(module) is Conv2d and (module.choices or module.led is not None):

@@ -35,7 +35,7 @@ def _is_pointwise(chain: Chain) -> bool:
 
 
 def _is_of_kernels(value: Tensor) -> bool:
-    """By a fake tensor."""
+    """True where kernels take images like that fake tensor."""
     return value.dim() == 4 and all(isinstance(size, int) for size in value.shape) and is_for(value)
 
 
@@ -51,7 +51,7 @@ class Gate:
 
     @property
     def x(self) -> Node:
-        """As it stands now, like a chain's residual."""
+        """The image as it stands now, like a chain's residual."""
         return self.pool.args[0]  # type: ignore[return-value]
 
     @property

@@ -38,7 +38,7 @@ class LinearChain(Chain):
 
 @dataclass
 class _Linear:
-    """As it is found: `end` is the last of its nodes."""
+    """A product of matrices as it is found: `end` is the last of its nodes."""
 
     x: Node
     weight: Node

@@ -89,8 +89,9 @@ def _normed(
 
 
 class NormsAsTheyLie(TorchFunctionMode):
-    """While a graph is traced, group norms of images that lie channels last. On a GPU ATen's own copies such an image to
-    NCHW first, and all that follows lies so, up to a convolution, which copies it back: 5 of 21 ms of a decoder."""
+    """The mode that answers for group norms while a graph is traced, of images that lie channels last. On a GPU ATen's
+    own copies such an image to NCHW first, and all that follows lies so, up to a convolution, which copies it back: 5
+    of 21 ms of a decoder."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

@@ -35,7 +35,7 @@ def _by_rows(
     input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Tensor | None:  # fmt: skip
-    """None for what is not such a pooling."""
+    """The pooled image; None for other poolings."""
     if not isinstance(input, Tensor) or input.dim() != 4 or not is_for(input) or return_indices:
         return None
     (high, wide), (above, aside) = _pair(kernel_size), _pair(padding)
@@ -48,7 +48,8 @@ def _by_rows(
 
 
 class PoolsByRows(TorchFunctionMode):
-    """While a graph is traced, of images that lie channels last in half precision on a GPU."""
+    """The mode that answers for poolings while a graph is traced, of images that lie channels last in half precision on
+    a GPU."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
