@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "convtune/contest.h"
-#include "cpu/cpu.h"
+#include "cpu/backend/cpu_backend.h"
 
 namespace {
 

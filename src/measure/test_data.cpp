@@ -7,8 +7,8 @@
 #include <limits>
 
 #include "base/random_bits.h"
-#include "cpu/cpu.h"
-#include "cpu/parallel.h"
+#include "cpu/backend/cpu_backend.h"
+#include "cpu/base/parallel.h"
 #include "problem/element.h"
 
 namespace convtune {

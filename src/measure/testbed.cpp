@@ -8,9 +8,9 @@
 #include <cstring>
 
 #include "base/random_bits.h"
-#include "cpu/caches.h"
-#include "cpu/cpu.h"
-#include "cpu/parallel.h"
+#include "cpu/backend/cpu_backend.h"
+#include "cpu/base/caches.h"
+#include "cpu/base/parallel.h"
 #include "problem/element.h"
 
 namespace convtune {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "contract/backend.h"
-#include "cpu/reference.h"
+#include "cpu/reference/oracle.h"
 #include "measure/test_data.h"
 
 namespace convtune {

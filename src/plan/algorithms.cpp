@@ -3,7 +3,10 @@
 
 #include "base/fork_gate.h"
 #include "base/quoted.h"
-#include "cpu/cpu.h"
+#include "cpu/algorithms/cpu_algorithms.h"
+#include "cpu/backend/cpu_backend.h"
+#include "cpu/onednn/onednn.h"
+#include "cpu/reference/reference.h"
 #include "cuda/algorithms/algorithms.h"
 #include "cuda/backend/cuda.h"
 #include "cuda/cudnn/cudnn.h"

@@ -11,7 +11,8 @@
 #include "convtune/database.h"
 #include "convtune/device.h"
 #include "convtune/error.h"
-#include "cpu/cpu.h"
+#include "cpu/backend/cpu_backend.h"
+#include "cpu/onednn/onednn.h"
 #include "cuda/backend/cuda.h"
 
 namespace convtune {

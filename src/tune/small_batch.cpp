@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "convtune/database.h"
-#include "cpu/caches.h"
+#include "cpu/base/caches.h"
 #include "measure/measure.h"
 #include "tune/search.h"
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "cpu/reference.h"
+#include "cpu/reference/oracle.h"
 #include "cuda/algorithms/algorithms.h"
 #include "cuda/backend/cuda.h"
 #include "cuda/device/driver.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "cpu/reference.h"
+#include "cpu/reference/oracle.h"
 #include "cuda/algorithms/algorithms.h"
 #include "cuda/backend/cuda.h"
 #include "cuda/device/driver.h"

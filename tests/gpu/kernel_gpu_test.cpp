@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "convtune/device.h"
-#include "cpu/cpu.h"
-#include "cpu/parallel.h"
-#include "cpu/reference.h"
+#include "cpu/backend/cpu_backend.h"
+#include "cpu/base/parallel.h"
+#include "cpu/reference/oracle.h"
 #include "cuda/backend/cuda.h"
 #include "cuda/compile/compile_all.h"
 #include "cuda/device/driver.h"

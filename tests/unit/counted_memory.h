@@ -5,7 +5,7 @@
 #include <limits>
 #include <memory>
 
-#include "cpu/cpu.h"
+#include "cpu/backend/cpu_backend.h"
 
 namespace convtune {
 

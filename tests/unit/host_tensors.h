@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "contract/backend.h"
-#include "cpu/cpu.h"
-#include "cpu/reference.h"
+#include "cpu/backend/cpu_backend.h"
+#include "cpu/reference/oracle.h"
 
 namespace convtune {
 

@@ -1,9 +1,9 @@
 // Two bodies of one loop write the same variable. ThreadSanitizer must say so: this is the proof that
-// the marks in src/cpu/parallel.cpp hide nothing. Built and run by the tsan preset alone.
+// the marks in src/cpu/base/parallel.cpp hide nothing. Built and run by the tsan preset alone.
 #include <cstdint>
 #include <cstdio>
 
-#include "cpu/parallel.h"
+#include "cpu/base/parallel.h"
 
 int main() {
   int shared = 0;

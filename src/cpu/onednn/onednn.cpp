@@ -1,9 +1,10 @@
 // The vendor's answer on a CPU: oneDNN, where one is found. The incumbent of every contest. `blocked=0` takes
 // and gives the problem's own layout; `blocked=1` lets oneDNN choose, and counts the conversions of input and
 // output. Weights are in oneDNN's own order in both: packed once.
+#include "cpu/onednn/onednn.h"
+
 #include "base/fork_gate.h"
 #include "contract/abilities.h"
-#include "cpu/cpu.h"
 #include "cpu/onednn/onednn_executable.h"
 #include "cpu/onednn/onednn_faults.h"
 #include "cpu/onednn/onednn_special.h"

@@ -6,7 +6,7 @@
 
 #include "base/fork_gate.h"
 #include "base/library.h"
-#include "cpu/cpu.h"
+#include "cpu/onednn/onednn.h"
 
 namespace convtune::cpu {
 namespace {
@@ -76,7 +76,7 @@ void bind(OnednnFunctions& f, const Library& library) {
 }
 
 // The pool of threads is shared with convtune's own loops, and kept through forks and signals with them
-// (cpu/parallel.cpp): a oneDNN on any other could not be timed beside it.
+// (cpu/base/parallel.cpp): a oneDNN on any other could not be timed beside it.
 Support on_our_openmp(const Library& library, const OnednnVersion& version) {
   decltype(&omp_set_num_threads) theirs = nullptr;
   const bool openmp = version.cpu_runtime == kOpenMp && library.bind_if_there(theirs, "omp_set_num_threads");

@@ -9,7 +9,7 @@
 
 #include "base/fork_gate.h"
 #include "convtune/error.h"
-#include "cpu/parallel.h"
+#include "cpu/base/parallel.h"
 
 namespace convtune::cpu {
 

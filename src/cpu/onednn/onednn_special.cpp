@@ -10,9 +10,10 @@
 #include <limits>
 #include <vector>
 
-#include "cpu/cpu.h"
-#include "cpu/padding_repair.h"
-#include "cpu/parallel.h"
+#include "cpu/backend/cpu_backend.h"
+#include "cpu/base/parallel.h"
+#include "cpu/reference/padding_repair.h"
+#include "cpu/reference/reference.h"
 #include "problem/element.h"
 #include "problem/epilogue.h"
 

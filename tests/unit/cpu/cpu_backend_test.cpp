@@ -1,4 +1,6 @@
 // The CPU backend: memory, its description of the machine, the ceilings, the number of threads.
+#include "cpu/backend/cpu_backend.h"
+
 #include <gtest/gtest.h>
 #include <omp.h>
 #include <unistd.h>
@@ -12,8 +14,7 @@
 #include <thread>
 
 #include "counted_memory.h"
-#include "cpu/cpu.h"
-#include "cpu/memory_limit.h"
+#include "cpu/base/memory_limit.h"
 
 namespace convtune::cpu_backend_test {
 namespace {

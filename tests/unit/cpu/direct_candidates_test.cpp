@@ -1,5 +1,5 @@
 // The order in which the direct convolution's configs are tried, and that making the list takes little.
-#include "cpu/direct/direct_candidates.h"
+#include "cpu/algorithms/direct/direct_candidates.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 #include <set>
 
 #include "convtune/cases.h"
-#include "cpu/direct/direct_kernels.h"
+#include "cpu/tile/direct_kernels.h"
 #include "problem/config.h"
 #include "problem/random_problem.h"
 

@@ -8,10 +8,11 @@
 #include <vector>
 
 #include "base/random_bits.h"
-#include "cpu/cpu.h"
-#include "cpu/direct/direct_candidates.h"
-#include "cpu/direct/direct_kernels.h"
-#include "cpu/instruction_sets.h"
+#include "cpu/algorithms/cpu_algorithms.h"
+#include "cpu/algorithms/direct/direct_candidates.h"
+#include "cpu/backend/cpu_backend.h"
+#include "cpu/tile/direct_kernels.h"
+#include "cpu/tile/instruction_sets.h"
 #include "problem/config.h"
 #include "unit/cpu/real_tensors.h"
 

@@ -6,11 +6,12 @@
 
 #include "base/random_bits.h"
 #include "convtune/cases.h"
-#include "cpu/cpu.h"
-#include "cpu/direct/direct_candidates.h"
-#include "cpu/direct/direct_geometry.h"
-#include "cpu/direct/direct_kernels.h"
-#include "cpu/implicit_gemm/implicit_gemm_kernels.h"
+#include "cpu/algorithms/cpu_algorithms.h"
+#include "cpu/algorithms/direct/direct_candidates.h"
+#include "cpu/algorithms/direct/direct_geometry.h"
+#include "cpu/algorithms/implicit_gemm/implicit_gemm_kernels.h"
+#include "cpu/backend/cpu_backend.h"
+#include "cpu/tile/direct_kernels.h"
 #include "measure/testbed.h"
 #include "problem/config.h"
 

@@ -1,5 +1,5 @@
 // What the estimates of the CPU's algorithms count alike, against counting one by one.
-#include "cpu/estimates.h"
+#include "cpu/model/estimates.h"
 
 #include <gtest/gtest.h>
 

@@ -1,15 +1,15 @@
 // The table of instruction sets, and that every row has its kernels.
-#include "cpu/instruction_sets.h"
+#include "cpu/tile/instruction_sets.h"
 
 #include <gtest/gtest.h>
 
-#include "cpu/cpu.h"
-#include "cpu/direct/direct_kernels.h"
-#include "cpu/implicit_gemm/implicit_gemm_kernels.h"
-#include "cpu/multiply_add.h"
-#include "cpu/tensor_kernels.h"
-#include "cpu/winograd/winograd_filters_kernels.h"
-#include "cpu/winograd/winograd_kernels.h"
+#include "cpu/algorithms/implicit_gemm/implicit_gemm_kernels.h"
+#include "cpu/algorithms/winograd_filters/winograd_filters_kernels.h"
+#include "cpu/backend/cpu_backend.h"
+#include "cpu/backend/multiply_add.h"
+#include "cpu/tile/direct_kernels.h"
+#include "cpu/tile/tensor_kernels.h"
+#include "cpu/tile/winograd/winograd_kernels.h"
 
 namespace convtune::instruction_sets_test {
 namespace {

@@ -1,5 +1,5 @@
 // Where there is no oneDNN, it is not in the table and says why and what to install.
-#include "cpu/cpu.h"
+#include "cpu/onednn/onednn.h"
 #include "cpu/onednn/onednn_api.h"
 #include "unit/absent_library.h"
 

@@ -1,6 +1,6 @@
 // Every index once, in contiguous runs in thread order, whatever the number of threads and tasks, and
 // from inside a parallel region of the caller's own.
-#include "cpu/parallel.h"
+#include "cpu/base/parallel.h"
 
 #include <gtest/gtest.h>
 #include <omp.h>

@@ -10,8 +10,8 @@
 
 #include "base/random_bits.h"
 #include "contract/backend.h"
-#include "cpu/cpu.h"
-#include "cpu/reference.h"
+#include "cpu/backend/cpu_backend.h"
+#include "cpu/reference/oracle.h"
 #include "problem/element.h"
 
 namespace convtune {

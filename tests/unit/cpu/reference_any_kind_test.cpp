@@ -5,8 +5,9 @@
 #include <cmath>
 #include <random>
 
-#include "cpu/cpu.h"
-#include "cpu/reference.h"
+#include "cpu/backend/cpu_backend.h"
+#include "cpu/reference/oracle.h"
+#include "cpu/reference/reference.h"
 #include "problem/element.h"
 #include "problem/random_problem.h"
 

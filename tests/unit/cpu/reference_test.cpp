@@ -1,12 +1,13 @@
 // The oracle and the `reference` algorithm: against sums done by hand, against a brute force that
 // goes the other way (each input element is added to the outputs it touches), and at NaN and Inf.
-#include "cpu/reference.h"
+#include "cpu/reference/reference.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
+#include "cpu/reference/oracle.h"
 #include "host_tensors.h"
 #include "problem/random_problem.h"
 

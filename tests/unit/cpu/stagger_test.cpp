@@ -1,4 +1,4 @@
-#include "cpu/stagger.h"
+#include "cpu/tile/stagger.h"
 
 #include <gtest/gtest.h>
 
@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "convtune/device.h"
-#include "cpu/cpu.h"
-#include "cpu/direct/direct_kernels.h"
-#include "cpu/instruction_sets.h"
-#include "cpu/line_blocks.h"
+#include "cpu/backend/cpu_backend.h"
+#include "cpu/tile/direct_kernels.h"
+#include "cpu/tile/instruction_sets.h"
+#include "cpu/tile/line_blocks.h"
 
 namespace convtune::stagger_test {
 namespace {

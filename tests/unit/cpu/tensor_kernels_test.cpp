@@ -1,6 +1,6 @@
 // What the vector kernels make of numbers: every half of both types, roundings, and activations beside the
 // host's in double precision.
-#include "cpu/tensor_kernels.h"
+#include "cpu/tile/tensor_kernels.h"
 
 #include <gtest/gtest.h>
 
@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "base/random_bits.h"
-#include "cpu/cpu.h"
-#include "cpu/implicit_gemm/implicit_gemm_candidates.h"
-#include "cpu/instruction_sets.h"
+#include "cpu/algorithms/implicit_gemm/implicit_gemm_candidates.h"
+#include "cpu/backend/cpu_backend.h"
+#include "cpu/tile/instruction_sets.h"
 #include "problem/activation.h"
 #include "problem/element.h"
 

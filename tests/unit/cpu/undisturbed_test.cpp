@@ -1,5 +1,5 @@
 // Samples that other work interrupts are taken again, for a while.
-#include "cpu/undisturbed.h"
+#include "cpu/base/undisturbed.h"
 
 #include <gtest/gtest.h>
 

@@ -8,10 +8,11 @@
 #include <cstdlib>
 #include <vector>
 
-#include "cpu/cpu.h"
-#include "cpu/reference.h"
-#include "cpu/winograd/winograd_candidates.h"
-#include "cpu/winograd/winograd_filters_candidates.h"
+#include "cpu/algorithms/cpu_algorithms.h"
+#include "cpu/algorithms/winograd/winograd_candidates.h"
+#include "cpu/algorithms/winograd_filters/winograd_filters_candidates.h"
+#include "cpu/backend/cpu_backend.h"
+#include "cpu/reference/oracle.h"
 #include "measure/testbed.h"
 #include "problem/config.h"
 #include "unit/cpu/winograd_problems.h"

@@ -14,7 +14,7 @@
 #include "base/random_bits.h"
 #include "contract/backend.h"
 #include "convtune/problem.h"
-#include "cpu/reference.h"
+#include "cpu/reference/oracle.h"
 
 namespace convtune {
 

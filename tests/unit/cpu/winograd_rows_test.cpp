@@ -11,13 +11,14 @@
 #include <limits>
 #include <vector>
 
-#include "cpu/cpu.h"
-#include "cpu/direct/direct_kernels.h"
-#include "cpu/instruction_sets.h"
-#include "cpu/reference.h"
-#include "cpu/winograd/winograd_rows_candidates.h"
-#include "cpu/winograd/winograd_rows_kernels.h"
-#include "cpu/winograd/winograd_transform.h"
+#include "cpu/algorithms/cpu_algorithms.h"
+#include "cpu/algorithms/winograd_rows/winograd_rows_candidates.h"
+#include "cpu/algorithms/winograd_rows/winograd_rows_kernels.h"
+#include "cpu/backend/cpu_backend.h"
+#include "cpu/reference/oracle.h"
+#include "cpu/tile/direct_kernels.h"
+#include "cpu/tile/instruction_sets.h"
+#include "cpu/tile/winograd/winograd_transform.h"
 #include "measure/testbed.h"
 #include "problem/config.h"
 #include "unit/cpu/winograd_problems.h"

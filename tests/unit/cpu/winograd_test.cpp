@@ -6,13 +6,14 @@
 #include <limits>
 #include <vector>
 
-#include "cpu/cpu.h"
-#include "cpu/direct/direct_candidates.h"
-#include "cpu/direct/direct_kernels.h"
-#include "cpu/instruction_sets.h"
-#include "cpu/reference.h"
-#include "cpu/winograd/winograd_candidates.h"
-#include "cpu/winograd/winograd_kernels.h"
+#include "cpu/algorithms/cpu_algorithms.h"
+#include "cpu/algorithms/direct/direct_candidates.h"
+#include "cpu/algorithms/winograd/winograd_candidates.h"
+#include "cpu/backend/cpu_backend.h"
+#include "cpu/reference/oracle.h"
+#include "cpu/tile/direct_kernels.h"
+#include "cpu/tile/instruction_sets.h"
+#include "cpu/tile/winograd/winograd_kernels.h"
 #include "measure/testbed.h"
 #include "problem/config.h"
 #include "unit/cpu/winograd_problems.h"

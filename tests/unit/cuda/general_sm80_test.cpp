@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "cpu/reference.h"
+#include "cpu/reference/oracle.h"
 #include "cuda/algorithms/general_sm80/config.h"
 #include "kernel_expectations.h"
 #include "plan/planner.h"

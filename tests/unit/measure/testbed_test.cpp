@@ -10,7 +10,9 @@
 #include <map>
 
 #include "counted_memory.h"
-#include "cpu/cpu.h"
+#include "cpu/backend/cpu_backend.h"
+#include "cpu/reference/oracle.h"
+#include "cpu/reference/reference.h"
 #include "problem/element.h"
 
 namespace convtune::testbed_test {

@@ -14,7 +14,7 @@
 
 #include "convtune/error.h"
 #include "convtune/verify.h"
-#include "cpu/reference.h"
+#include "cpu/reference/oracle.h"
 
 namespace convtune::convolution_test {
 namespace {

@@ -9,7 +9,8 @@
 
 #include "convtune/device.h"
 #include "convtune/error.h"
-#include "cpu/cpu.h"
+#include "cpu/backend/cpu_backend.h"
+#include "cpu/onednn/onednn.h"
 #include "plan/algorithms.h"
 
 namespace convtune::devices_test {

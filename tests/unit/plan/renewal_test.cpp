@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "convtune/database.h"
-#include "cpu/cpu.h"
+#include "cpu/onednn/onednn.h"
 #include "cuda/compile/compiler.h"
 #include "plan/algorithms.h"
 

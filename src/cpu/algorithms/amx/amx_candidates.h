@@ -1,0 +1,22 @@
+// AMX's search space: what it can run, which configs are worth trying, in which order.
+#pragma once
+
+#include <vector>
+
+#include "convtune/device.h"
+#include "convtune/error.h"
+#include "cpu/algorithms/amx/amx_geometry.h"
+
+namespace convtune::cpu {
+
+// Whatever the processor has: what problem it is for.
+Support amx_takes(const ConvProblem& problem, const DeviceInfo& info);
+Support amx_takes(const ConvProblem& problem, const DeviceInfo& info, const AmxConfig& config);
+
+// What a config is estimated to take, in core cycles over all threads.
+double amx_cycles(const ConvProblem& problem, const DeviceInfo& info, const AmxConfig& config);
+
+// Valid configs, by ascending estimate of their time.
+std::vector<AmxConfig> amx_candidates(const ConvProblem& problem, const DeviceInfo& info);
+
+}  // namespace convtune::cpu

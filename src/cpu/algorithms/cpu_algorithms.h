@@ -1,0 +1,16 @@
+// The algorithms with kernels of our own: one function each, defined in its folder.
+#pragma once
+
+#include "contract/backend.h"
+
+namespace convtune::cpu {
+
+const Algorithm& amx();
+const Algorithm& direct();
+const Algorithm& direct_depthwise();
+const Algorithm& implicit_gemm();
+const Algorithm& winograd();
+const Algorithm& winograd_filters();
+const Algorithm& winograd_rows();
+
+}  // namespace convtune::cpu

@@ -1,0 +1,338 @@
+// direct_depthwise: filters of one channel each, or channels last of a few, of f32 or bf16 tensors. x is read
+// where it lies: channels first, in register tiles of rows by columns; channels last, channels in the lanes
+// (depthwise_geometry.h).
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "base/fork_gate.h"
+#include "cpu/algorithms/cpu_algorithms.h"
+#include "cpu/algorithms/depthwise/depthwise_candidates.h"
+#include "cpu/algorithms/depthwise/depthwise_geometry.h"
+#include "cpu/algorithms/depthwise/depthwise_kernels.h"
+#include "cpu/base/caches.h"
+#include "cpu/base/parallel.h"
+#include "cpu/model/estimates.h"
+#include "cpu/reference/padding_repair.h"
+#include "cpu/tile/instruction_sets.h"
+#include "cpu/tile/tensor_kernels.h"
+#include "problem/config.h"
+#include "problem/element.h"
+
+namespace convtune::cpu {
+namespace {
+
+// T: the element type of all tensors.
+template <class T>
+class DepthwiseExecutable final : public Executable {
+ public:
+  DepthwiseExecutable(const ConvProblem& problem, const DepthwiseConfig& config, const DeviceInfo& on)
+      : problem_(problem),
+        config_(config),
+        fetches_ahead_(static_cast<std::int64_t>(sizeof(T)) * problem.input_elements() > on.l2_bytes),
+        bounds_(bounds_of(problem)),
+        kernels_(*depthwise_kernels<T>(config.vector_bits)),
+        geometry_(problem, config),
+        threads_(on.units) {
+    if (geometry_.channels_last)
+      make_shuffle();
+    else
+      make_row_tiles();
+  }
+
+  std::size_t packed_bytes() const override {
+    return static_cast<std::size_t>(geometry_.packed_flag + 1) * sizeof(float);
+  }
+
+  void pack(const void* w, const void* bias, void* packed, Stream) const override {
+    auto* const to = static_cast<float*>(packed);
+    if (geometry_.channels_last)
+      pack_pixels(w, bias, to);
+    else
+      pack_planes(w, bias, to);
+  }
+
+  void run(const Tensors& tensors, const void* packed, Stream) const override {
+    const auto* const weights = static_cast<const float*>(packed);
+    // Channels last, padding is never multiplied. y may be the residual, which is read before it is written.
+    const bool repairs = !geometry_.channels_last && weights[geometry_.packed_flag] != 0;
+    std::vector<float> residual;
+    if (repairs && problem_.residual)
+      residual = to_floats(problem_.dtype.y, tensors.residual, problem_.output_elements());
+    parallel_tasks(threads_, geometry_.tasks, [&](TaskQueue& tasks) {
+      for (std::int64_t i = 0; tasks.next(i);) {
+        const std::int64_t row = i % geometry_.row_tasks * geometry_.task_rows;
+        const Task task{static_cast<const T*>(tensors.x),
+                        problem_.residual ? static_cast<const T*>(tensors.residual) : nullptr,
+                        static_cast<T*>(tensors.y),
+                        weights,
+                        i / geometry_.row_tasks,
+                        row,
+                        std::min(geometry_.task_rows, geometry_.output_rows - row)};
+        if (geometry_.channels_last)
+          compute_pixels(task);
+        else
+          compute_plane(task);
+      }
+      if (config_.stream != 0) tensor_kernels(config_.vector_bits)->fence();
+    });
+    if (repairs) repair(tensors, weights, residual);
+  }
+
+ private:
+  // Rows of a plane of the output, or of an image where channels are last.
+  struct Task {
+    const T *x, *residual;
+    T* y;
+    const float* packed;
+    std::int64_t plane, row, rows;
+  };
+
+  void pack_planes(const void* w, const void* bias, float* packed) const {
+    const DType type = problem_.dtype.w;
+    bool finite = true;
+    for (std::int64_t k = 0; k < problem_.k; ++k) {
+      for (std::int64_t t = 0; t < geometry_.taps; ++t) {
+        const float weight = load(type, w, k * geometry_.taps + t);
+        finite = finite && std::isfinite(weight);
+        packed[geometry_.packed_weight(k, t)] = weight;
+      }
+      packed[geometry_.packed_bias + k] = bias ? load(type, bias, k) : 0;
+    }
+    packed[geometry_.packed_flag] = finite ? 0 : 1;
+  }
+
+  // Padding is never multiplied there: nothing is to be repaired.
+  void pack_pixels(const void* w, const void* bias, float* packed) const {
+    const DepthwiseGeometry& g = geometry_;
+    const DType type = problem_.dtype.w;
+    const bool pairs = g.parts == 2 && g.group_channels > 1;
+    float *to = packed, *to_bias = packed + g.packed_bias;
+    const auto each_lane = [&](std::int64_t vector, auto visit) {
+      for (std::int64_t part = 0; part < g.parts; ++part)
+        for (std::int64_t lane = 0; lane < g.lanes; ++lane) visit(g.channel(vector, part, lane));
+    };
+    for (std::int64_t vector = 0; vector < g.vectors; ++vector) {
+      for (std::int64_t r = 0; r < problem_.r; ++r)
+        for (std::int64_t word = 0; word < g.words; ++word)
+          for (std::int64_t s = 0; s < problem_.s; ++s)
+            each_lane(vector, [&](std::int64_t k) {
+              const auto weight = [&](std::int64_t channel) {
+                return load(type, w, (k * g.group_channels + channel) * g.taps + r * problem_.s + s);
+              };
+              if (pairs) {
+                store(DType::bf16, to, 0, weight(2 * word));
+                store(DType::bf16, to++, 1, weight(2 * word + 1));
+              } else {
+                *to++ = weight(word);
+              }
+            });
+      each_lane(vector, [&](std::int64_t k) { *to_bias++ = bias ? load(type, bias, k) : 0; });
+    }
+    packed[g.packed_flag] = 0;
+  }
+
+  void compute_plane(const Task& task) const {
+    const ConvProblem& a = problem_;
+    const DepthwiseGeometry& g = geometry_;
+    const std::int64_t k = task.plane % a.k;
+    const float* const packed = task.packed;
+    PlaneArgs<T> args{};
+    args.x = task.x + task.plane / (a.k / a.c) * a.h * a.w;
+    args.height = a.h, args.width = a.w;
+    args.filter_rows = a.r, args.filter_cols = a.s;
+    args.dilation_h = a.dilation_h, args.dilation_w = a.dilation_w;
+    args.weights = packed + g.packed_weight(k, 0);
+    args.bias = packed[g.packed_bias + k];
+    args.bounds = bounds_;
+    args.y_step = g.output_cols;
+    for (std::int64_t row = task.row, end = task.row + task.rows; row < end;) {
+      args.rows = end - row;
+      const RowTile& tile = tile_for(args.rows);
+      args.first_row = row * a.stride_h - a.pad_top;
+      const std::int64_t line = (task.plane * g.output_rows + row) * g.output_cols;
+      // Strips of a row that stand beside each other are whole lines where y is (depthwise_accepts).
+      const bool begins_line = reinterpret_cast<std::uintptr_t>(task.y + line) % kCacheLineBytes == 0;
+      for (const Block& block : tile.blocks) {
+        args.first_col = block.col * a.stride_w - a.pad_left;
+        args.count = g.output_cols - block.col;
+        args.y = task.y + line + block.col;
+        args.residual = task.residual ? task.residual + line + block.col : nullptr;
+        args.stream = config_.stream != 0 && (tile.blocks.size() == 1 || begins_line);
+        block.kernel(args);
+      }
+      row += tile.rows;
+    }
+  }
+
+  // The columns of a register tile's rows are computed in blocks of nearly equal width.
+  struct Block {
+    std::int64_t col;
+    PlaneKernel<T> kernel;
+  };
+  struct RowTile {
+    std::int64_t rows;
+    std::vector<Block> blocks;
+  };
+
+  // The register tiles of the most rows that the config allows and of fewer: what is left at an image's end.
+  void make_row_tiles() {
+    const std::int64_t columns = kernels_.lanes * accumulators<T>(problem_.stride_w),
+                       vectors = (geometry_.output_cols - 1) / columns + 1;
+    for (int rows = config_.tile; rows >= 1 || row_tiles_.empty(); rows /= 2) {
+      const PlaneTile tile = plane_tile(problem_, rows);
+      const PlaneKernels<T>* const found = kernels_.planes(tile);
+      if (found == nullptr) continue;
+      const std::int64_t blocks = (vectors - 1) / found->vectors + 1;
+      // Past the caches strips are whole lines, each with all of its rows: halves of a line would be stored
+      // far apart.
+      const std::int64_t unit =
+          config_.stream != 0 && blocks > 1
+              ? std::max<std::int64_t>(1, kCacheLineBytes / (columns * static_cast<std::int64_t>(sizeof(T))))
+              : 1;
+      RowTile& made = row_tiles_.emplace_back(
+          RowTile{rows == kAllRows ? geometry_.task_rows : rows, {}});  // clang 14 wants its name
+      for (std::int64_t b = 0; b < blocks; ++b) {
+        const std::int64_t from = vectors / unit * b / blocks * unit,
+                           to = vectors / unit * (b + 1) / blocks * unit;
+        made.blocks.push_back({from * columns, found->of_vectors[static_cast<std::size_t>(to - from - 1)]});
+      }
+    }
+  }
+  // The smallest that takes all rows, or the largest.
+  const RowTile& tile_for(std::int64_t rows) const {
+    std::size_t i = 0;
+    while (i + 1 < row_tiles_.size() && row_tiles_[i + 1].rows >= rows) ++i;
+    return row_tiles_[i];
+  }
+
+  void make_shuffle() {
+    const DepthwiseGeometry& g = geometry_;
+    for (std::int64_t word = 0; word < g.words; ++word)
+      for (std::int64_t lane = 0; lane < g.step; ++lane)
+        shuffle_.push_back(static_cast<std::int32_t>(g.shuffled(lane / g.lanes, lane % g.lanes) + word));
+    const PixelTile tile{problem_.s, problem_.stride_w, problem_.dilation_w, g.group_channels > 1};
+    for (int pixels = 1; pixels <= config_.tile; ++pixels)
+      if (const PixelKernel<T> kernel = kernels_.pixels(tile, pixels)) pixels_.push_back(kernel);
+  }
+
+  void compute_pixels(const Task& task) const {
+    const std::int64_t vectors = geometry_.vectors,
+                       together = config_.vectors == 0 ? vectors : config_.vectors;
+    for (std::int64_t first = 0; first < vectors; first += together)
+      compute_vectors(task, first, std::min(first + together, vectors));
+  }
+
+  void compute_vectors(const Task& task, std::int64_t first, std::int64_t end) const {
+    const ConvProblem& a = problem_;
+    const DepthwiseGeometry& g = geometry_;
+    const std::int64_t tiles = (g.output_cols - 1) / std::ssize(pixels_) + 1;
+    PixelArgs<T> args{};
+    args.x = task.x;
+    args.x_step = a.c;
+    args.row_step = a.dilation_h * a.w * a.c;
+    args.filter_cols = a.s;
+    args.stride = a.stride_w, args.dilation = a.dilation_w;
+    args.width = a.w;
+    args.fetch_rows = fetches_ahead_ ? a.stride_h : 0;
+    args.fetch_step = a.w * a.c;
+    args.first_vector = first, args.end_vector = end, args.channels = a.c;
+    args.bias = task.packed + g.packed_bias;
+    const std::int64_t row_weights = g.words * a.s * g.step;
+    args.weight_step = a.r * row_weights;
+    args.words = g.words;
+    args.shuffle = shuffle_.data();
+    args.bounds = bounds_;
+    args.y_step = a.k;
+    args.stream = config_.stream != 0 && reinterpret_cast<std::uintptr_t>(task.y) % kCacheLineBytes == 0;
+    for (std::int64_t row = task.row; row < task.row + task.rows; ++row) {
+      // The filter's rows that lie in the image.
+      const std::int64_t top = row * a.stride_h - a.pad_top;
+      const std::int64_t from = top >= 0 ? 0 : std::min((-top - 1) / a.dilation_h + 1, a.r);
+      const std::int64_t to = top >= a.h ? from : std::clamp((a.h - top - 1) / a.dilation_h + 1, from, a.r);
+      args.filter_rows = to - from;
+      args.weights = task.packed + from * row_weights;
+      for (std::int64_t tile = 0; tile < tiles; ++tile) {
+        const std::int64_t col = g.output_cols * tile / tiles,
+                           pixels = g.output_cols * (tile + 1) / tiles - col;
+        args.first_col = col * a.stride_w - a.pad_left;
+        const std::int64_t window = ((task.plane * a.h + top) * a.w + args.first_col) * a.c;
+        args.origin = window + from * args.row_step;
+        args.fetch = window + args.row_step * (a.r - 1) + args.fetch_step + a.pad_left * a.c;
+        const std::int64_t pixel = ((task.plane * g.output_rows + row) * g.output_cols + col) * a.k;
+        args.y = task.y + pixel;
+        args.residual = task.residual ? task.residual + pixel : nullptr;
+        pixels_[static_cast<std::size_t>(pixels - 1)](args);
+      }
+    }
+  }
+
+  void repair(const Tensors& tensors, const float* packed, const std::vector<float>& residual) const {
+    std::vector<float> w(static_cast<std::size_t>(problem_.weight_elements()));
+    for (std::int64_t k = 0; k < problem_.k; ++k)
+      for (std::int64_t t = 0; t < geometry_.taps; ++t)
+        w[static_cast<std::size_t>(k * geometry_.taps + t)] = packed[geometry_.packed_weight(k, t)];
+    const std::vector<float> x = to_floats(problem_.dtype.x, tensors.x, problem_.input_elements());
+    repair_padded_outputs(
+        problem_,
+        {.x = x.data(), .w = w.data(), .bias = packed + geometry_.packed_bias, .residual = residual.data()},
+        tensors.y);
+  }
+
+  const ConvProblem problem_;
+  const DepthwiseConfig config_;
+  const bool fetches_ahead_;  // of images that the second cache does not keep
+  const Bounds bounds_;
+  const DepthwiseKernels<T>& kernels_;
+  const DepthwiseGeometry geometry_;
+  const int threads_;
+  std::vector<RowTile> row_tiles_;
+  // Channels last: words of lanes (PixelArgs), kernels of 1 pixel and more.
+  std::vector<std::int32_t> shuffle_;
+  std::vector<PixelKernel<T>> pixels_;
+};
+
+class Depthwise final : public Algorithm {
+ public:
+  std::string_view name() const override { return "direct_depthwise"; }
+  Device::Kind device_kind() const override { return Device::Kind::cpu; }
+
+  Support supports(const ConvProblem& problem, const DeviceInfo& info) const override {
+    return depthwise_supports(problem, info);
+  }
+  std::vector<ConfigField> fields() const override { return config_fields<DepthwiseConfig>(); }
+  std::vector<Config> candidates(const ConvProblem& problem, const DeviceInfo& info) const override {
+    return to_configs(depthwise_candidates(problem, info));
+  }
+  Support accepts(const ConvProblem& problem, const DeviceInfo& info, const Config& config) const override {
+    try {
+      return depthwise_accepts(problem, info, from_config<DepthwiseConfig>(config));
+    } catch (const Error& error) {
+      return Support::no(error.what());
+    }
+  }
+  std::optional<double> estimated_us(const ConvProblem& problem, const DeviceInfo& info,
+                                     const Config& config) const override {
+    return microseconds(depthwise_cycles(problem, info, from_config<DepthwiseConfig>(config)), info);
+  }
+  std::unique_ptr<Executable> build(const ConvProblem& problem, const DeviceInfo& info,
+                                    const Config& config) const override {
+    if (const Support support = accepts(problem, info, config); !support)
+      throw Error(ErrorKind::unsupported,
+                  "direct_depthwise cannot run with '" + to_string(config) + "': " + support.reason());
+    const auto typed = from_config<DepthwiseConfig>(config);
+    if (problem.dtype.x == DType::bf16)
+      return std::make_unique<DepthwiseExecutable<Bf16>>(problem, typed, info);
+    return std::make_unique<DepthwiseExecutable<float>>(problem, typed, info);
+  }
+  // Raised by hand when the kernels or the meaning of a config field change.
+  std::string source_hash() const override { return "direct_depthwise-5"; }
+};
+
+}  // namespace
+
+const Algorithm& direct_depthwise() {
+  return once([] { return Depthwise(); });
+}
+
+}  // namespace convtune::cpu

@@ -1,0 +1,27 @@
+// See depthwise_geometry.h.
+#include "cpu/algorithms/depthwise/depthwise_geometry.h"
+
+#include <algorithm>
+
+namespace convtune::cpu {
+
+DepthwiseGeometry::DepthwiseGeometry(const ConvProblem& problem, const DepthwiseConfig& config)
+    : channels_last(problem.layout == Layout::nhwc),
+      lanes(config.vector_bits / 32),
+      parts(4 / size_of(problem.dtype.x)),
+      step(lanes * parts),
+      group_channels(problem.c / problem.groups),
+      words(group_channels > 1 ? group_channels / parts : 1),
+      vectors((problem.k - 1) / step + 1),
+      filters(problem.k),
+      output_rows(problem.p()),
+      output_cols(problem.q()),
+      filter_cols(problem.s),
+      taps(problem.r * problem.s),
+      task_rows(config.rows == 0 ? output_rows : std::min<std::int64_t>(config.rows, output_rows)),
+      row_tasks((output_rows - 1) / task_rows + 1),
+      tasks(problem.n * (channels_last ? 1 : problem.k) * row_tasks),
+      packed_bias(channels_last ? vectors * step * words * taps : filters * taps),
+      packed_flag(packed_bias + (channels_last ? vectors * step : filters)) {}
+
+}  // namespace convtune::cpu

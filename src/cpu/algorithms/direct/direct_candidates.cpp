@@ -1,0 +1,331 @@
+// See direct_candidates.h.
+#include "cpu/algorithms/direct/direct_candidates.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+#include <utility>
+
+#include "contract/abilities.h"
+#include "cpu/algorithms/implicit_gemm/implicit_gemm_kernels.h"
+#include "cpu/model/estimates.h"
+#include "cpu/tile/direct_kernels.h"
+#include "cpu/tile/instruction_sets.h"
+
+namespace convtune::cpu {
+namespace {
+
+constexpr std::int64_t kFewChannels = 4;
+constexpr std::ptrdiff_t kVaried = 8;  // of a register tile's configs: those of which there are variants
+
+// The scratch bytes of a config, in doubles: extents from outside may overflow integers.
+double scratch_bytes(const ConvProblem& of, const DirectConfig& config, int lanes) {
+  const ConvProblem problem = in_words(of);
+  const double p = static_cast<double>(problem.p()), q = static_cast<double>(problem.q());
+  const double rows = std::min<double>(config.rows, p),
+               cols = config.cols == 0 ? q : std::min<double>(config.cols, q);
+  const double span_h = static_cast<double>((problem.r - 1) * problem.dilation_h / problem.stride_h);
+  const double span_w = static_cast<double>((problem.s - 1) * problem.dilation_w / problem.stride_w);
+  const double phases =
+      static_cast<double>(std::min(problem.r, problem.stride_h)) *
+      static_cast<double>(config.staged == 2 ? problem.s : std::min(problem.s, problem.stride_w));
+  const auto whole = [&](double count) { return std::ceil(count / lanes) * lanes; };
+  const double pitch = config.flat != 0 ? cols + span_w : whole(cols + span_w);
+  const double plane = (rows + span_h) * pitch + 32;
+  const double window = static_cast<double>(problem.c / problem.groups) * phases * plane;
+  const double positions =
+      rows * (config.flat != 0 ? cols + span_w : whole(cols + lanes)) + config.vectors * lanes;
+  const double filters = static_cast<double>(problem.k / problem.groups) + config.channels;
+  const bool keeps_all = config.taps != 0;
+  const double ring =
+      config.stream == 2 ? static_cast<double>(stagger_floats(config.channels, config.vectors, lanes)) : 0;
+  return 4 * (window + positions * (keeps_all ? filters : config.channels) + ring);
+}
+
+struct Ranked {
+  double estimate;
+  DirectConfig config;
+
+  bool operator<(const Ranked& other) const { return estimate < other.estimate; }
+};
+
+// What a register tile's code takes for `width` of its vectors, in core cycles. Measured on one core of a
+// Zen 5 (docs/notebook.md); only the order matters: the tuner measures.
+double tile_cycles(const DirectConfig& config, std::int64_t width, const DirectExtents& e) {
+  const auto channels = static_cast<double>(config.channels), vectors = static_cast<double>(width);
+  const double accumulators = channels * vectors;
+  // Two multiply-adds or two loads a cycle, of which a window's mostly cross a cache line; no tap is
+  // faster than the latency of a multiply-add.
+  const double loads = (channels + 2 * vectors) / 2;
+  const double tap = std::max({accumulators / 2, loads, 4.0}) + 0.1 * loads + 0.5;
+  const auto passes = static_cast<double>((e.taps - 1) / e.pass_taps + 1);
+  // A call, and between two passes every accumulator stored and loaded.
+  return static_cast<double>(e.taps) * tap + 12 * passes + 2 * accumulators * (passes - 1);
+}
+
+// An estimate of a config's time, in core cycles over all threads.
+double estimate(const ConvProblem& problem, const DeviceInfo& info, const DirectConfig& config,
+                const DirectExtents& e, int lanes) {
+  const auto number = [](std::int64_t count) { return static_cast<double>(count); };
+  const double images = number(problem.n) * number(e.groups);
+
+  // The kernels: a line's vectors go by in blocks of nearly equal width, two widths at most.
+  double kernels = 0, pieces = 0, outputs = 0, shared_lines = 0, cut_lines = 0;
+  for (const DirectLines& line : e.lines) {
+    if (line.count == 0) continue;
+    const std::int64_t vectors = (line.length - 1) / lanes + 1;
+    const LineBlocks blocks(vectors, config.vectors, e.line_unit);
+    for (const auto& [count, units] :
+         {std::pair{blocks.count - blocks.wider, blocks.width}, std::pair{blocks.wider, blocks.width + 1}})
+      if (count != 0) kernels += number(line.count * count) * tile_cycles(config, units * blocks.unit, e);
+    pieces += number(line.count) * number(line.rows + blocks.count - 1);
+    outputs += number(line.count) * number(vectors);
+    if (line.length * size_of(problem.dtype.y) % kCacheLineBytes != 0) shared_lines += number(line.count);
+    cut_lines += number(line.count) *
+                 cut_lines_cycles(problem, blocks, lanes * size_of(problem.dtype.y), config.stream != 0);
+  }
+  double cycles = images * number(e.filter_blocks) * kernels;
+
+  // Stores: straight, or through a buffer that is cut into pieces of rows.
+  const double filters = images * number(e.group_filters);
+  // Channels last, one output at a time.
+  if (!e.straight) cycles += 9 * filters * pieces;
+  if (problem.layout == Layout::nhwc) cycles += 6 * filters * number(e.output_rows * e.output_cols);
+  // Planes that lie a multiple of many pages apart meet in the same sets of the translations of addresses.
+  constexpr std::int64_t kManyPages = 256 * 1024, kFewFilters = 32;
+  const std::int64_t element = size_of(problem.dtype.y);
+  if (e.straight && config.stream != 2 && element * e.output_rows * e.output_cols % kManyPages == 0 &&
+      e.task_filter_blocks * config.channels > kFewFilters)
+    cycles += 2 * filters * outputs;
+  const double l2 = number(l2_bytes_of(info));
+  const double task_bytes =
+      number(element * e.tile_rows * e.tile_cols) * number(e.task_filter_blocks * config.channels);
+  cycles += store_cycles(problem, info, config.stream != 0, task_bytes) * filters * outputs;
+  if (e.straight) cycles += meeting_lines_cycles(problem, info, config.stream) * filters * outputs;
+  // A line of the cache that a piece of a row shares with the next one goes to memory twice.
+  cycles += filters * ((config.stream != 0 ? 30 : 0) * shared_lines + (e.straight ? cut_lines : 0));
+
+  // Staging, and a window brought from the core's second cache to its first for every task. Threads that
+  // share a tile each stage it.
+  const double windows = images * number(e.row_tiles * e.col_tiles);
+  const double rows = number(e.group_channels * (e.tile_rows + e.rows_extent.halo) * e.rows_extent.phases);
+  const double floats = rows * number(e.pitch * e.cols_extent.phases);
+  const bool vectorized = problem.layout == Layout::nchw &&
+                          (e.words.stride_w == 1 || ((e.words.stride_w == 2 || e.words.stride_w == 4) &&
+                                                     e.cols_extent.phases == e.words.stride_w));
+  const double shared = std::max(1.0, number(info.units) * number(e.filter_tasks) / number(e.tasks + 1));
+  if (config.staged == 0) {
+    // Read where it lies, a line of every channel in turn.
+    cycles += 0.3 * windows * number(e.filter_tasks) * floats;
+  } else {
+    cycles += shared * windows * (14 * rows + (e.shifted ? 0.25 : vectorized ? 0.5 : 1.5) * floats);
+    cycles += windows * number(e.filter_tasks) * floats / 16;
+    // What shares the second cache with a window pushes part of it out, long before it is full.
+    cycles +=
+        windows * number(e.filter_tasks) * floats / 2 * std::clamp((4 * floats / l2 - 0.25) / 0.75, 0.0, 1.0);
+    cycles += windows * short_pieces_cycles(problem, e.tile_rows);
+    // Nobody has fetched a thread's first window ahead.
+    cycles += 1.5 * floats * number(std::min<std::int64_t>(info.units, e.tasks));
+  }
+
+  const TaskGrid grid{problem.n * e.groups, e.output_rows,   e.tile_rows,         e.output_cols,
+                      e.tile_cols,          e.filter_blocks, e.task_filter_blocks};
+  return cycles * grid.longest_share(info.units);
+}
+
+// Configs of one kind are estimated alike and are wrong alike: of each no more than two among the first, from
+// which a search climbs.
+void mix_head(std::vector<Ranked>& ranked) {
+  constexpr std::ptrdiff_t kHead = 12, kOfAKind = 2;
+  const auto same_kind = [](const DirectConfig& a, const DirectConfig& b) {
+    return std::tie(a.vector_bits, a.channels, a.vectors, a.cols, a.flat, a.stream, a.staged) ==
+           std::tie(b.vector_bits, b.channels, b.vectors, b.cols, b.flat, b.stream, b.staged);
+  };
+  auto head_end = ranked.begin();
+  for (auto next = ranked.begin(); next != ranked.end() && head_end - ranked.begin() < kHead; ++next) {
+    const auto of_this = std::count_if(
+        ranked.begin(), head_end, [&](const Ranked& one) { return same_kind(one.config, next->config); });
+    if (of_this >= kOfAKind) continue;
+    std::rotate(head_end, next, next + 1);
+    ++head_end;
+  }
+}
+
+}  // namespace
+
+double direct_cycles(const ConvProblem& problem, const DeviceInfo& info, const DirectConfig& config) {
+  const int lanes = direct_kernels(config.vector_bits)->lanes;
+  return estimate(problem, info, config, DirectExtents(problem, config, lanes), lanes);
+}
+
+Support direct_supports(const ConvProblem& problem, const DeviceInfo& info) {
+  const Abilities abilities{.types = {DType::f32, DType::bf16},
+                            .activations = {Activation::none, Activation::relu, Activation::clip}};
+  if (Support support = within(abilities, problem); !support) return support;
+  const int bits = widest_vector_bits(info);
+  if (problem.dtype.x == DType::bf16) {
+    if (bits < 512 || !multiplies_bf16())
+      return Support::no("it multiplies bf16 on processors with avx512_bf16 only");
+    if (problem.layout != Layout::nchw) return Support::no("of bf16, it is for NCHW");
+    if ((problem.stride_w != 1 && problem.stride_w % 2 != 0) || problem.dilation_w != 1)
+      return Support::no("of bf16, it is for strides of 1 or even ones along a row, without dilation there");
+  }
+  if (bits == 0) return Support::no(fmt::format("it has no code for the instruction set '{}'", info.isa));
+  const DirectConfig smallest{.vector_bits = bits, .channels = 1, .vectors = 8, .rows = 1, .cols = bits / 32};
+  const double bytes = scratch_bytes(problem, smallest, bits / 32);
+  if (bytes > kMaxScratchBytes)
+    return Support::no(
+        fmt::format("the input window of one vector of outputs takes {:.0f} MiB, more than {:.0f} MiB",
+                    bytes / 1048576, kMaxScratchBytes / 1048576));
+  return Support::yes();
+}
+
+namespace {
+
+// Whether rows of x are windows as they lie: a tile is whole vectors, or more than a register tile.
+bool may_stay(const ConvProblem& a, const DirectConfig& config, int lanes) {
+  constexpr double kMostOffset = 0x1p31;
+  const std::int64_t rows = std::clamp<std::int64_t>(config.rows, 1, a.h), last = (a.h - 1) % rows + 1;
+  const auto fits = [&](std::int64_t length) {
+    return length % lanes == 0 || length > std::int64_t{config.vectors} * lanes;
+  };
+  return a.layout == Layout::nchw && a.dtype.x == DType::f32 && a.r == 1 && a.s == 1 && a.stride_h == 1 &&
+         a.stride_w == 1 && a.p() == a.h && a.q() == a.w && a.pad_top == 0 && a.pad_left == 0 &&
+         config.flat == 1 && config.cols == 0 && fits(rows * a.w) && fits(last * a.w) &&
+         static_cast<double>(a.c / a.groups) * static_cast<double>(a.h * a.w) < kMostOffset;
+}
+
+// Whether the window may have a copy for each column of the filter.
+bool may_shift(const ConvProblem& a, const DirectConfig& config) {
+  return a.layout == Layout::nchw && a.dtype.x == DType::f32 && a.stride_w == 1 && a.s > 1 &&
+         config.flat == 1 && config.cols == 0;
+}
+
+}  // namespace
+
+Support direct_accepts(const ConvProblem& problem, const DeviceInfo& info, const DirectConfig& config) {
+  if (Support support = direct_supports(problem, info); !support) return support;
+  const DirectKernels* kernels =
+      config.vector_bits <= widest_vector_bits(info) ? direct_kernels(config.vector_bits) : nullptr;
+  if (!kernels) return Support::no(fmt::format("vector_bits={} is not to be had here", config.vector_bits));
+  if (!find_tile(direct_tiles(*kernels, problem), config.channels, config.vectors))
+    return Support::no(fmt::format("there is no {}x{} register tile", config.channels, config.vectors));
+  if (config.rows < 1 || config.cols < 0 || config.taps < 0 || config.filters < 0)
+    return Support::no("rows must be at least 1; cols, taps and filters at least 0");
+  if (config.flat < 0 || config.flat > 1 || config.stream < 0 || config.stream > 2)
+    return Support::no("flat must be 0 or 1, stream 0, 1 or 2");
+  if (config.staged < 0 || config.staged > 2 ||
+      (config.staged == 0 && !may_stay(problem, config, kernels->lanes)))
+    return Support::no("staged must be 1, or 0 for 1x1 filters of f32 planes and tiles of whole vectors");
+  if (config.staged == 2 && !may_shift(problem, config))
+    return Support::no("staged=2 is for NCHW of f32 with a stride of 1 along rows, flat=1 and cols=0");
+  if (config.flat == 0 && problem.layout != Layout::nchw)
+    return Support::no("flat=0 stores rows of NCHW outputs");
+  if (const double bytes = scratch_bytes(problem, config, kernels->lanes); bytes > kMaxScratchBytes)
+    return Support::no(fmt::format("its staging memory would be {:.0f} MiB a thread", bytes / 1048576));
+  if (config.stream == 0) return Support::yes();
+  const DirectExtents extents(problem, config, kernels->lanes);
+  if (!extents.straight)
+    return Support::no(fmt::format(
+        "stream={} needs outputs that go straight from registers: flat=0, or no halo between rows",
+        config.stream));
+  if (config.stream == 2 && !extents.may_stagger)
+    return Support::no(
+        "stream=2 needs f32 planes a multiple of 2 KiB apart, rows and register tiles of whole lines of 64 "
+        "bytes, and taps=0");
+  return Support::yes();
+}
+
+std::vector<DirectConfig> direct_candidates(const ConvProblem& problem, const DeviceInfo& info) {
+  const std::int64_t p = problem.p(), q = problem.q(), k = problem.k / problem.groups;
+  const ConvProblem words = in_words(problem);
+  const std::int64_t taps = words.c / words.groups * words.r * words.s;
+  const double l2 = static_cast<double>(l2_bytes_of(info));
+
+  std::vector<int> row_choices;
+  for (int rows = 1; rows < p && rows <= 64; rows *= 2) row_choices.push_back(rows);
+  if (p <= 256) row_choices.push_back(static_cast<int>(p));
+  std::vector<int> col_choices{0};
+  for (int cols = 64; cols < q && cols <= 256; cols *= 2) col_choices.push_back(cols);
+  std::vector<int> tap_choices{0};
+  for (int pass = 64; pass < taps && pass <= 512; pass *= 2) tap_choices.push_back(pass);
+
+  // The best by estimate of every register tile, fewer of the narrower instruction sets: enough to
+  // climb from, few enough to verify whole.
+  const int widest = widest_vector_bits(info);
+  std::vector<Ranked> all, of_tile;
+  for (int bits = widest; bits >= 128; bits /= 2) {
+    const DirectKernels* kernels = direct_kernels(bits);
+    if (!kernels) continue;
+    const std::size_t quota = bits == widest ? 24 : bits == widest / 2 ? 6 : 2;
+    // For whole vectors, or for runs long enough to be staggered; of so few channels that all copies stay in
+    // the first cache.
+    constexpr std::int64_t kShortRow = 512;
+    const std::int64_t row_bytes = q * size_of(problem.dtype.y);
+    const bool is_short = row_bytes <= kShortRow && lines_meet(p * row_bytes);
+    const bool copies_pay =
+        (q % kernels->lanes != 0 || is_short) && problem.c / problem.groups <= kFewChannels;
+    const auto add = [&](const DirectConfig& config) {
+      const bool smallest = config.rows == 1 && (config.cols == 64 || q <= 64);
+      if (scratch_bytes(problem, config, kernels->lanes) > (smallest ? kMaxScratchBytes : 2 * l2)) return;
+      const DirectExtents extents(problem, config, kernels->lanes);
+      if (config.stream != 0 && !extents.straight) return;
+      if (config.stream == 2 && !extents.may_stagger) return;
+      of_tile.push_back({estimate(problem, info, config, extents, kernels->lanes), config});
+    };
+    for (const TileShape& tile : direct_tiles(*kernels, problem)) {
+      // A tile far wider than the filters wastes most of itself.
+      if (tile.channels > 1 && tile.channels >= 2 * k) continue;
+      of_tile.clear();
+      // Where there are fewer tiles than threads, these share the filters.
+      const auto blocks = static_cast<int>((k - 1) / tile.channels + 1);
+      const int share = ((blocks - 1) / info.units + 1) * tile.channels;
+      const auto may_share = [&](const DirectConfig& config) {
+        const std::int64_t columns = config.cols == 0 ? 1 : (q - 1) / config.cols + 1;
+        return share < k && problem.n * problem.groups * ((p - 1) / config.rows + 1) * columns < info.units;
+      };
+      for (const int rows : row_choices)
+        for (const int cols : col_choices)
+          for (const int flat : {1, 0})
+            for (const int stream : {0, 1, 2})
+              for (const int staged : {1, 0, 2}) {
+                DirectConfig config{bits, tile.channels, tile.vectors, rows,  cols, 0,
+                                    0,    flat,          stream,       staged};
+                if (flat == 0 && problem.layout != Layout::nchw) continue;
+                if (staged == 0 && !may_stay(problem, config, kernels->lanes)) continue;
+                if (staged == 2 && (!copies_pay || !may_shift(problem, config))) continue;
+                add(config);
+                if (!may_share(config)) continue;
+                config.filters = share;
+                add(config);
+              }
+      // Taps in several passes and filters in several tasks matter least: they are varied round the best.
+      std::stable_sort(of_tile.begin(), of_tile.end());
+      const std::vector<Ranked> best(
+          of_tile.begin(), of_tile.begin() + std::min<std::ptrdiff_t>(kVaried, std::ssize(of_tile)));
+      for (const Ranked& whole : best)
+        for (const int pass : tap_choices)
+          for (const int filters : {0, tile.channels, 4 * tile.channels}) {
+            if (filters >= k || (pass == 0 && filters == 0)) continue;
+            DirectConfig config = whole.config;
+            const bool known = config.filters != 0 || (filters == share && may_share(config));
+            if (filters != 0 && known) continue;
+            config.taps = pass;
+            if (filters != 0) config.filters = filters;
+            add(config);
+          }
+      std::stable_sort(of_tile.begin(), of_tile.end());
+      keep_mixed(of_tile, quota);
+      all.insert(all.end(), of_tile.begin(), of_tile.end());
+    }
+  }
+  std::stable_sort(all.begin(), all.end());
+  mix_head(all);
+  std::vector<DirectConfig> configs;
+  for (const Ranked& ranked : all) configs.push_back(ranked.config);
+  return configs;
+}
+
+}  // namespace convtune::cpu

@@ -1,0 +1,349 @@
+// See direct_executable.h.
+#include "cpu/algorithms/direct/direct_executable.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "cpu/algorithms/direct/direct_window.h"
+#include "cpu/base/parallel.h"
+#include "cpu/reference/padding_repair.h"
+#include "cpu/tile/direct_kernels.h"
+#include "cpu/tile/scratch.h"
+#include "problem/element.h"
+
+namespace convtune::cpu {
+namespace {
+
+constexpr std::int64_t kLead = 16;  // floats: the widest vector
+
+// T: the element type of all tensors.
+template <class T>
+class DirectExecutable final : public Executable {
+ public:
+  DirectExecutable(const ConvProblem& problem, const DirectConfig& config, int threads, std::int64_t l2_bytes)
+      : problem_(problem),
+        config_(config),
+        fetches_ahead_(static_cast<std::int64_t>(sizeof(T)) * problem.input_elements() > l2_bytes),
+        bounds_(bounds_of(problem)),
+        kernels_(*direct_kernels(config.vector_bits)),
+        tile_(*find_tile(direct_tiles(kernels_, problem), config.channels, config.vectors)),
+        geometry_(problem, config, kernels_.lanes),
+        threads_(threads) {}
+
+  std::size_t packed_bytes() const override {
+    return static_cast<std::size_t>(flag_offset() + 1) * sizeof(float);
+  }
+
+  // [group][register tile][tap][channel of the tile], then the bias in the same padded order, then
+  // whether any weight is infinite or NaN.
+  void pack(const void* w, const void* bias, void* packed, Stream) const override {
+    const DirectGeometry& g = geometry_;
+    auto* out = static_cast<float*>(packed);
+    const std::int64_t in_filter = problem_.weight_elements() / problem_.k;
+    std::fill_n(out, flag_offset() + 1, 0.0F);
+    bool finite = true;
+    for (std::int64_t k = 0; k < problem_.k; ++k) {
+      const std::int64_t group = k / g.group_filters, filter = k % g.group_filters;
+      const auto weight = [&](std::int64_t index) {
+        const float value = load(problem_.dtype.w, w, k * in_filter + index);
+        finite = finite && std::isfinite(value);
+        return value;
+      };
+      float* const tile = out + packed_filter(group, filter);
+      for (std::int64_t t = 0; t < g.taps; ++t) {
+        const auto [lower, upper] = g.tap_weights[static_cast<std::size_t>(t)];
+        store(problem_.dtype.w, tile + t * config_.channels, 0, weight(lower));
+        if (upper >= 0) store(problem_.dtype.w, tile + t * config_.channels, 1, weight(upper));
+      }
+      if (bias) out[packed_bias(group, filter)] = load(problem_.dtype.bias, bias, k);
+    }
+    out[flag_offset()] = finite ? 0 : 1;
+  }
+
+  void run(const Tensors& tensors, const void* packed, Stream) const override {
+    const auto* weights = static_cast<const float*>(packed);
+    auto* output = static_cast<T*>(tensors.y);
+    parallel_tasks(threads_, geometry_.tasks, [&](TaskQueue& tasks) {
+      thread_local Scratch scratch;
+      // Lines that begin before their first output (first_skipped()) read up to a vector before the window.
+      const std::int64_t ring =
+          config_.stream == 2 ? stagger_floats(config_.channels, config_.vectors, kernels_.lanes) : 0;
+      float* const window = scratch.reserve(kLead + geometry_.window + geometry_.acc + ring) + kLead;
+      WindowAhead ahead;
+      std::int64_t staged = -1;  // consecutive tasks share a tile and differ in their filters
+      for (std::int64_t task = 0; tasks.next(task);) {
+        const DirectTile tile = geometry_.tile(task / geometry_.filter_tasks);
+        if (staged != tile.index) {
+          if (config_.staged != 0) stage_window(problem_, geometry_, kernels_, tile, tensors.x, window);
+          ahead = window_ahead(tile, tasks.share_end(), tensors.x);
+        }
+        staged = tile.index;
+        const float* const inputs = config_.staged != 0 ? window : inputs_of(tile, tensors.x);
+        compute(tile, task % geometry_.filter_tasks, inputs, window + geometry_.window, weights, output,
+                ahead);
+      }
+      if (config_.stream) kernels_.fence();
+    });
+    if (weights[flag_offset()] != 0) repair(tensors, weights);
+  }
+
+ private:
+  // Where pack() puts tap 0 of filter k of a group, and its bias.
+  std::int64_t packed_filter(std::int64_t group, std::int64_t k) const {
+    return (group * geometry_.filter_blocks + k / config_.channels) * geometry_.packed_block +
+           k % config_.channels;
+  }
+  std::int64_t packed_bias(std::int64_t group, std::int64_t k) const {
+    const std::int64_t padded = geometry_.filter_blocks * config_.channels;
+    return problem_.groups * padded * geometry_.taps + group * padded + k;
+  }
+  std::int64_t flag_offset() const { return packed_bias(problem_.groups, 0); }
+
+  void repair(const Tensors& tensors, const float* packed) const {
+    std::vector<float> w(static_cast<std::size_t>(problem_.weight_elements())),
+        bias(static_cast<std::size_t>(problem_.k));
+    const std::int64_t in_filter = problem_.weight_elements() / problem_.k;
+    for (std::int64_t k = 0; k < problem_.k; ++k) {
+      const std::int64_t group = k / geometry_.group_filters, filter = k % geometry_.group_filters;
+      for (std::int64_t t = 0; t < geometry_.taps; ++t) {
+        const float* const word = packed + packed_filter(group, filter) + t * config_.channels;
+        const auto [lower, upper] = geometry_.tap_weights[static_cast<std::size_t>(t)];
+        w[static_cast<std::size_t>(k * in_filter + lower)] = load(problem_.dtype.w, word, 0);
+        if (upper >= 0) w[static_cast<std::size_t>(k * in_filter + upper)] = load(problem_.dtype.w, word, 1);
+      }
+      bias[static_cast<std::size_t>(k)] = packed[packed_bias(group, filter)];
+    }
+    const std::vector<float> x = to_floats(problem_.dtype.x, tensors.x, problem_.input_elements());
+    repair_padded_outputs(problem_, {.x = x.data(), .w = w.data(), .bias = bias.data()}, tensors.y);
+  }
+
+  // What is staged after a tile, by a thread whose tasks end before `end`.
+  WindowAhead window_ahead(const DirectTile& tile, std::int64_t end, const void* x) const {
+    const DirectGeometry& g = geometry_;
+    if (!fetches_ahead_ || g.col_tiles > 1 || (tile.index + 1) * g.filter_tasks >= end) return {};
+    // Calls of kernels, counted as if every register tile were full.
+    const std::int64_t lines = config_.flat ? 1 : tile.rows;
+    const std::int64_t length = config_.flat ? tile.rows * g.pitch : tile.cols;
+    const std::int64_t calls = g.filter_blocks * lines * ((length - 1) / g.block + 1);
+    return {problem_, tile, g.tile(tile.index + 1), x, calls, g.pass_taps};
+  }
+
+  // Where x is read as it lies.
+  const float* inputs_of(const DirectTile& tile, const void* x) const {
+    const std::int64_t channel = tile.n * problem_.c + tile.group * geometry_.group_channels;
+    return static_cast<const float*>(x) + (channel * problem_.h + tile.row) * problem_.w;
+  }
+
+  // All outputs of a tile for the filters of one task, from its window and with what it keeps of sums.
+  void compute(const DirectTile& tile, std::int64_t filter_task, const float* window, float* sums,
+               const float* packed, T* y, WindowAhead& ahead) const {
+    const DirectGeometry& g = geometry_;
+    const std::int64_t lanes = kernels_.lanes;
+    const std::int64_t lines = config_.flat ? 1 : tile.rows;
+    const std::int64_t length = config_.flat ? (tile.rows - 1) * g.pitch + tile.cols : tile.cols;
+    for (std::int64_t tap = 0; tap < g.taps; tap += g.pass_taps) {
+      const Pass pass{tap, std::min(g.pass_taps, g.taps - tap), filter_task * g.task_filter_blocks};
+      std::int64_t acc = 0;
+      for (std::int64_t line = 0; line < lines; ++line) {
+        const std::int64_t skip = first_skipped(tile, line, length, y);
+        const std::int64_t vectors = (skip + length - 1) / lanes + 1;
+        const LineBlocks blocks(vectors, config_.vectors, g.line_unit);
+        const Block whole{line * g.pitch, acc, vectors, line, 0, skip, length};
+        if (staggers(tile, whole, y)) {
+          multiply_staggered(tile, pass, whole, blocks, window, sums, packed, y, ahead);
+          acc += vectors * lanes;
+          continue;
+        }
+        for (std::int64_t b = 0; b < blocks.count; ++b) {
+          const std::int64_t from = blocks.first(b), to = blocks.first(b + 1);
+          // Nothing is read behind x: its last register tile begins earlier and does some outputs again.
+          const bool ends = config_.staged == 0 && b + 1 == blocks.count;
+          const std::int64_t first = ends ? length - (to - from) * lanes : from * lanes - skip;
+          multiply(tile, pass,
+                   {line * g.pitch + first, acc + from * lanes, to - from, line, first, b == 0 ? skip : 0,
+                    length - first},
+                   window, sums, packed, y, ahead);
+        }
+        acc += vectors * lanes;
+      }
+    }
+  }
+
+  // Lanes of a line's first vector that lie before its first output, so that whole vectors are stored to
+  // whole lines of the cache: y need not begin at one (NumPy's arrays do not), nor need a row of it. A vector
+  // more is paid where stores go past the caches, which takes whole lines. Nothing lies before x itself.
+  std::int64_t first_skipped(const DirectTile& tile, std::int64_t line, std::int64_t length,
+                             const T* y) const {
+    const DirectGeometry& g = geometry_;
+    const std::int64_t lanes = kernels_.lanes, within = lanes - 1;  // a power of two: no divisions
+    if (!g.straight || config_.staged == 0 || (g.output_rows * g.output_cols & within) != 0) return 0;
+    const std::int64_t output = (tile.row + line) * g.output_cols + tile.col;
+    const auto place = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(y) / sizeof(T));
+    const std::int64_t skip = (place + output) & within;
+    const bool fits = ((length - 1) & within) + skip < lanes;
+    return fits || config_.stream != 0 ? skip : 0;
+  }
+
+  // Taps [tap, tap + count) over the filters from register tile `first_filters` on.
+  struct Pass {
+    std::int64_t tap, count, first_filters;
+  };
+  // The positions of one register tile: where they lie in the window and among the accumulators that a
+  // task keeps, how many vectors, and for outputs that are stored straight from registers the output
+  // pixel of the first, how many are skipped and where they end.
+  struct Block {
+    std::int64_t position, acc, vectors, row, col, skip, outputs;
+  };
+
+  // Of a block and the first filters of a pass.
+  TileArgs tile_args(const DirectTile& tile, const Pass& pass, const Block& block, const float* window,
+                     float* sums, const float* packed, T* y) const {
+    const DirectGeometry& g = geometry_;
+    const bool last_pass = pass.tap + pass.count == g.taps;
+    const std::int64_t plane = g.output_rows * g.output_cols;
+    const std::int64_t first = pass.first_filters * config_.channels;  // filter, within the group
+    TileArgs args{.window = window + block.position,
+                  .taps = g.tap_offsets.data() + pass.tap,
+                  .tap_count = pass.count,
+                  .weights = packed + packed_filter(tile.group, first) + pass.tap * config_.channels,
+                  .acc = sums + (g.keeps_all ? block.acc : 0),
+                  .acc_stride = g.acc_stride,
+                  .accumulate = pass.tap > 0,
+                  .halves = std::clamp<std::int64_t>(pass.tap + pass.count - g.whole_taps, 0, pass.count)};
+    if (last_pass && g.straight) {
+      args.y = y + (tile.n * problem_.k + tile.group * g.group_filters + first) * plane +
+               (tile.row + block.row) * g.output_cols + tile.col + block.col;
+      args.y_stride = plane;
+      args.y_channels = g.group_filters - first;  // those of the register tile and behind it
+      args.skip = block.skip;
+      args.count = block.outputs;
+      args.bias = packed + packed_bias(tile.group, first);
+      args.bounds = bounds_;
+      args.stream = config_.stream != 0;
+    }
+    return args;
+  }
+
+  std::int64_t last_filters(const Pass& pass) const {
+    return std::min(pass.first_filters + geometry_.task_filter_blocks, geometry_.filter_blocks);
+  }
+
+  void multiply(const DirectTile& tile, const Pass& pass, const Block& block, const float* window,
+                float* sums, const float* packed, T* y, WindowAhead& ahead) const {
+    const DirectGeometry& g = geometry_;
+    const bool last_pass = pass.tap + pass.count == g.taps;
+    const std::int64_t plane = g.output_rows * g.output_cols, end = last_filters(pass);
+    const TileKernel kernel = tile_.kernels[static_cast<std::size_t>(block.vectors - 1)];
+    TileArgs args = tile_args(tile, pass, block, window, sums, packed, y);
+    T* outputs = static_cast<T*>(args.y);
+    for (std::int64_t f = pass.first_filters; f < end; ++f) {
+      args.y = outputs;
+      ahead.fetch();
+      kernel(args);
+      if (last_pass && !g.straight)
+        store_rows(tile, f, block.position, block.position + block.vectors * kernels_.lanes, args.acc, packed,
+                   y);
+      args.weights += g.packed_block;
+      if (g.keeps_all) args.acc += config_.channels * g.acc_stride;
+      if (outputs == nullptr) continue;
+      outputs += config_.channels * plane;
+      args.y_channels -= config_.channels;
+      args.bias += config_.channels;
+    }
+  }
+
+  // Whether a line of outputs is one of whole, aligned lines of the cache, to be staggered.
+  bool staggers(const DirectTile& tile, const Block& line, const T* y) const {
+    const DirectGeometry& g = geometry_;
+    if (config_.stream != 2 || line.skip != 0 || line.vectors * kernels_.lanes != line.outputs) return false;
+    const T* const first = y + (tile.row + line.row) * g.output_cols + tile.col;
+    return reinterpret_cast<std::uintptr_t>(first) % kCacheLineBytes == 0 &&
+           line.outputs * std::int64_t{sizeof(T)} % kCacheLineBytes == 0;
+  }
+
+  // multiply() for a whole line of outputs: a register tile of filters goes along it.
+  void multiply_staggered(const DirectTile& tile, const Pass& pass, const Block& line,
+                          const LineBlocks& blocks, const float* window, float* sums, const float* packed,
+                          T* y, WindowAhead& ahead) const {
+    const DirectGeometry& g = geometry_;
+    TileArgs args = tile_args(tile, pass, line, window, sums, packed, y);
+    const float* const inputs = args.window;
+    args.stagger.ring = sums + g.acc;
+    T* outputs = static_cast<T*>(args.y);
+    for (std::int64_t f = pass.first_filters, end = last_filters(pass); f < end; ++f) {
+      for (std::int64_t b = 0; b < blocks.count; ++b) {
+        const std::int64_t from = blocks.first(b) * kernels_.lanes;
+        args.window = inputs + from;
+        args.y = outputs + from;
+        args.stagger.last = blocks.ends_run(b);
+        ahead.fetch();
+        tile_.staggered[static_cast<std::size_t>(blocks.width_of(b) - 1)](args);
+        args.stagger.next();
+      }
+      args.weights += g.packed_block;
+      outputs += config_.channels * g.output_rows * g.output_cols;
+      args.y_channels -= config_.channels;
+      args.bias += config_.channels;
+    }
+  }
+
+  // The filters of one register tile that exist, as f(channel of the tile, filter of the problem, bias).
+  template <class Visit>
+  void for_each_filter(const DirectTile& tile, std::int64_t block, const float* packed, Visit&& visit) const {
+    const DirectGeometry& g = geometry_;
+    const std::int64_t first = block * config_.channels;
+    const float* bias = packed + packed_bias(tile.group, first);
+    for (std::int64_t i = 0; i < std::min<std::int64_t>(config_.channels, g.group_filters - first); ++i)
+      visit(i, tile.group * g.group_filters + first + i, bias[i]);
+  }
+
+  // Adds bias, activates and writes positions [begin, end) of a register tile, row by row.
+  void store_rows(const DirectTile& tile, std::int64_t block, std::int64_t begin, std::int64_t end,
+                  const float* acc, const float* packed, T* y) const {
+    const DirectGeometry& g = geometry_;
+    const std::int64_t q = g.output_cols, plane = g.output_rows * q;
+    for (std::int64_t row = begin / g.pitch; row < tile.rows && row * g.pitch < end; ++row) {
+      const std::int64_t from = std::max(begin, row * g.pitch);
+      const std::int64_t to = std::min(end, row * g.pitch + tile.cols);
+      if (from >= to) continue;
+      const std::int64_t pixel = (tile.row + row) * q + tile.col + from - row * g.pitch;
+      for_each_filter(tile, block, packed, [&](std::int64_t i, std::int64_t k, float bias) {
+        const float* values = acc + i * g.acc_stride + from - begin;
+        if (problem_.layout == Layout::nchw) {
+          finish(values, bias, y + (tile.n * problem_.k + k) * plane + pixel, to - from);
+        } else {
+          T* out = y + (tile.n * plane + pixel) * problem_.k + k;
+          for (std::int64_t j = 0; j < to - from; ++j) finish(values + j, bias, out + j * problem_.k, 1);
+        }
+      });
+    }
+  }
+
+  void finish(const float* acc, float bias, T* y, std::int64_t count) const {
+    if constexpr (sizeof(T) == 2)
+      kernels_.finish_bf16(acc, bias, bounds_, y, count);
+    else
+      kernels_.finish(acc, bias, bounds_, y, count);
+  }
+
+  ConvProblem problem_;
+  DirectConfig config_;
+  bool fetches_ahead_;  // of an image that the second cache does not keep
+  Bounds bounds_;
+  const DirectKernels& kernels_;
+  const TileShape& tile_;
+  DirectGeometry geometry_;
+  int threads_;
+};
+
+}  // namespace
+
+std::unique_ptr<Executable> direct_executable(const ConvProblem& problem, const DirectConfig& config,
+                                              int threads, std::int64_t l2_bytes) {
+  if (problem.dtype.x == DType::bf16)
+    return std::make_unique<DirectExecutable<Bf16>>(problem, config, threads, l2_bytes);
+  return std::make_unique<DirectExecutable<float>>(problem, config, threads, l2_bytes);
+}
+
+}  // namespace convtune::cpu

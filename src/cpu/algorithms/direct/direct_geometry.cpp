@@ -1,0 +1,196 @@
+// See direct_geometry.h.
+#include "cpu/algorithms/direct/direct_geometry.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace convtune::cpu {
+namespace {
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
+  return (a + b - 1) / b;
+}
+std::int64_t round_up(std::int64_t a, std::int64_t b) {
+  return ceil_div(a, b) * b;
+}
+
+// Products of words a sum.
+std::int64_t count_taps(const ConvProblem& problem, const ConvProblem& words) {
+  const std::int64_t channels = words.c / words.groups;
+  if (pairs_channels(problem) && problem.c / problem.groups % 2 != 0)
+    return ((channels - 1) * words.s + ceil_div(words.s, 2)) * words.r;
+  return channels * words.r * words.s;
+}
+
+}  // namespace
+
+bool pairs_channels(const ConvProblem& problem) {
+  return problem.dtype.x == DType::bf16 && problem.stride_w == 1;
+}
+
+ConvProblem in_words(const ConvProblem& problem) {
+  ConvProblem words = problem;
+  if (problem.dtype.x != DType::bf16) return words;
+  if (pairs_channels(problem)) {
+    words.c = ceil_div(problem.c / problem.groups, 2) * problem.groups;
+    return words;
+  }
+  words.s = ceil_div(problem.s, 2);
+  words.stride_w = problem.stride_w / 2;
+  words.pad_left = words.pad_right = 0;
+  words.w = (problem.q() - 1) * words.stride_w + words.s;
+  return words;
+}
+
+AxisPhases axis_phases(std::int64_t taps, std::int64_t stride, std::int64_t dilation) {
+  AxisPhases axis;
+  for (std::int64_t tap = 0; tap < taps; ++tap) axis.phases.push_back(tap * dilation % stride);
+  std::sort(axis.phases.begin(), axis.phases.end());
+  axis.phases.erase(std::unique(axis.phases.begin(), axis.phases.end()), axis.phases.end());
+  for (std::int64_t tap = 0; tap < taps; ++tap) {
+    const auto phase = std::lower_bound(axis.phases.begin(), axis.phases.end(), tap * dilation % stride);
+    axis.tap_phase.push_back(phase - axis.phases.begin());
+    axis.tap_unit.push_back(tap * dilation / stride);
+  }
+  axis.halo = axis.tap_unit.back();
+  return axis;
+}
+
+AxisPhases axis_copies(std::int64_t taps, std::int64_t dilation) {
+  AxisPhases axis;
+  for (std::int64_t tap = 0; tap < taps; ++tap) {
+    axis.phases.push_back(tap * dilation);
+    axis.tap_phase.push_back(tap);
+    axis.tap_unit.push_back(0);
+  }
+  return axis;
+}
+
+AxisExtent::AxisExtent(std::int64_t taps, std::int64_t stride, std::int64_t dilation)
+    : phases(std::min(taps, stride / std::gcd(stride, dilation))), halo((taps - 1) * dilation / stride) {}
+
+DirectExtents::DirectExtents(const ConvProblem& problem, const DirectConfig& config, int lanes)
+    : words(in_words(problem)),
+      groups(problem.groups),
+      output_rows(problem.p()),
+      output_cols(problem.q()),
+      group_channels(words.c / words.groups),
+      group_filters(problem.k / problem.groups),
+      taps(count_taps(problem, words)),
+      rows_extent(problem.r, problem.stride_h, problem.dilation_h),
+      cols_extent(words.s, words.stride_w, words.dilation_w) {
+  const std::int64_t p = output_rows, q = output_cols;
+  tile_rows = std::min<std::int64_t>(config.rows, p);
+  tile_cols = config.cols == 0 ? q : std::min<std::int64_t>(config.cols, q);
+  row_tiles = ceil_div(p, tile_rows);
+  col_tiles = ceil_div(q, tile_cols);
+  if (config.staged == 2) cols_extent.phases = words.s, cols_extent.halo = 0;
+  // Where no register tile spans two rows, each begins at a whole vector, so that taps without an offset
+  // within the row are loaded from whole lines of the cache.
+  pitch = config.flat ? tile_cols + cols_extent.halo : round_up(tile_cols + cols_extent.halo, lanes);
+  block = static_cast<std::int64_t>(config.vectors) * lanes;
+
+  filter_blocks = ceil_div(group_filters, config.channels);
+  task_filter_blocks = config.filters == 0
+                           ? filter_blocks
+                           : std::clamp<std::int64_t>(config.filters / config.channels, 1, filter_blocks);
+  filter_tasks = ceil_div(filter_blocks, task_filter_blocks);
+
+  // An odd number of cache lines a plane keeps planes from meeting in the same L1 sets.
+  constexpr std::int64_t kLine = 16;
+  plane = round_up((tile_rows + rows_extent.halo) * pitch, kLine);
+  if (plane / kLine % 2 == 0) plane += kLine;
+  channel = plane * cols_extent.phases * rows_extent.phases;
+  // The last register tile reads past the last position.
+  window = round_up(channel * group_channels + 2 * block, kLine);
+  if (config.staged == 0) plane = channel = problem.h * problem.w, window = 0;
+
+  shifted = config.staged == 2;
+  tasks = problem.n * problem.groups * row_tiles * col_tiles * filter_tasks;
+  packed_block = taps * config.channels;
+  pass_taps = config.taps == 0 ? taps : std::min<std::int64_t>(config.taps, taps);
+  straight =
+      problem.layout == Layout::nchw && (config.flat == 0 || (tile_cols == q && cols_extent.halo == 0));
+  // Accumulators of one register tile suffice when its taps go by in one pass.
+  keeps_all = pass_taps < taps;
+  // A line that begins amid a vector of the output takes one vector more.
+  const std::int64_t lead = straight ? lanes : 0;
+  const std::int64_t kept = config.flat ? round_up((tile_rows - 1) * pitch + tile_cols + lead, block)
+                                        : tile_rows * round_up(tile_cols + lead, lanes);
+  acc_stride = keeps_all ? round_up(kept, kLine) : round_up(block, kLine);
+  acc = acc_stride * config.channels * (keeps_all ? task_filter_blocks : 1) + kLine;
+  const std::int64_t element = size_of(problem.dtype.y);
+  line_unit = config.stream != 0 ? line_unit_of(std::gcd(tile_cols, q), lanes, element) : 1;
+  may_stagger = straight && !keeps_all && element == 4 && config.vectors % line_unit == 0 &&
+                tile_cols * element % kCacheLineBytes == 0 && lines_meet(p * q * element);
+
+  const std::int64_t last_rows = p - (row_tiles - 1) * tile_rows;
+  const std::int64_t last_cols = q - (col_tiles - 1) * tile_cols;
+  double issued_positions = 0;
+  auto line = lines.begin();
+  for (const auto& [rows, row_count] :
+       {std::pair{tile_rows, row_tiles - 1}, std::pair{last_rows, std::int64_t{1}}})
+    for (const auto& [cols, col_count] :
+         {std::pair{tile_cols, col_tiles - 1}, std::pair{last_cols, std::int64_t{1}}}) {
+      const std::int64_t count = row_count * col_count;
+      *line = config.flat ? DirectLines{count, (rows - 1) * pitch + cols, rows}
+                          : DirectLines{count * rows, cols, 1};
+      issued_positions +=
+          static_cast<double>(line->count) * static_cast<double>(round_up(line->length, lanes));
+      ++line;
+    }
+  issued_multiply_adds = issued_positions * static_cast<double>(problem.n * problem.groups) *
+                         static_cast<double>(filter_blocks * config.channels) * static_cast<double>(taps);
+}
+
+DirectGeometry::DirectGeometry(const ConvProblem& problem, const DirectConfig& config, int lanes)
+    : DirectExtents(problem, config, lanes),
+      rows_axis(axis_phases(words.r, words.stride_h, words.dilation_h)),
+      cols_axis(config.staged == 2 ? axis_copies(words.s, words.dilation_w)
+                                   : axis_phases(words.s, words.stride_w, words.dilation_w)) {
+  const std::int64_t channels = problem.c / problem.groups;
+  const bool bf16 = problem.dtype.x == DType::bf16, of_channels = pairs_channels(problem);
+  const auto weight = [&](std::int64_t c, std::int64_t r, std::int64_t s) {
+    return c < channels && s < problem.s ? (c * problem.r + r) * problem.s + s : -1;
+  };
+  struct Tap {
+    std::int32_t offset;
+    Halves weights;
+  };
+  std::vector<Tap> all;
+  for (std::int64_t c = 0; c < group_channels; ++c)
+    for (std::int64_t r = 0; r < words.r; ++r)
+      for (std::int64_t s = 0; s < words.s; ++s) {
+        const bool alone = of_channels && 2 * c + 1 == channels;  // a channel without another
+        if (alone && s % 2 != 0) continue;
+        const auto row = static_cast<std::size_t>(r), col = static_cast<std::size_t>(s);
+        const std::int64_t offset =
+            c * channel + (rows_axis.tap_phase[row] * cols_extent.phases + cols_axis.tap_phase[col]) * plane +
+            rows_axis.tap_unit[row] * pitch + cols_axis.tap_unit[col];
+        all.push_back({static_cast<std::int32_t>(offset),
+                       !bf16         ? Halves{weight(c, r, s), -1}
+                       : alone       ? Halves{weight(2 * c, r, s), weight(2 * c, r, s + 1)}
+                       : of_channels ? Halves{weight(2 * c, r, s), weight(2 * c + 1, r, s)}
+                                     : Halves{weight(c, r, 2 * s), weight(c, r, 2 * s + 1)}});
+      }
+  const auto halves = std::stable_partition(all.begin(), all.end(),
+                                            [&](const Tap& tap) { return !bf16 || tap.weights.upper >= 0; });
+  whole_taps = halves - all.begin();
+  for (const Tap& tap : all) tap_offsets.push_back(tap.offset), tap_weights.push_back(tap.weights);
+}
+
+DirectTile DirectGeometry::tile(std::int64_t index) const {
+  DirectTile tile{};
+  tile.index = index;
+  tile.col = index % col_tiles * tile_cols;
+  index /= col_tiles;
+  tile.row = index % row_tiles * tile_rows;
+  index /= row_tiles;
+  tile.group = index % groups;
+  tile.n = index / groups;
+  tile.rows = std::min(tile_rows, output_rows - tile.row);
+  tile.cols = std::min(tile_cols, output_cols - tile.col);
+  return tile;
+}
+
+}  // namespace convtune::cpu

@@ -1,0 +1,274 @@
+// See implicit_gemm_candidates.h.
+#include "cpu/algorithms/implicit_gemm/implicit_gemm_candidates.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "contract/abilities.h"
+#include "cpu/algorithms/implicit_gemm/implicit_gemm_kernels.h"
+#include "cpu/base/caches.h"
+#include "cpu/model/estimates.h"
+#include "cpu/tile/instruction_sets.h"
+#include "cpu/tile/tensor_kernels.h"
+#include "cpu/tile/weave.h"
+#include "problem/activation.h"
+
+namespace convtune::cpu {
+namespace {
+
+double number(std::int64_t count) {
+  return static_cast<double>(count);
+}
+
+// The bytes of working memory of a config, in doubles: extents from outside may overflow integers.
+double scratch_bytes(const ConvProblem& problem, const ImplicitGemmConfig& config, int lanes) {
+  const double p = number(problem.p()), q = number(problem.q());
+  const double images = std::min<double>(config.images, std::max(number(problem.n), 1.0));
+  const double rows = std::min<double>(config.rows, p);
+  const double cols = config.cols == 0 ? q : std::min<double>(config.cols, q);
+  const double window_rows = problem.r == 1 ? rows
+                                            : (rows - 1) * number(problem.stride_h) +
+                                                  number(problem.r - 1) * number(problem.dilation_h) + 1;
+  const double window_cols = problem.s == 1 ? cols
+                                            : (cols - 1) * number(problem.stride_w) +
+                                                  number(problem.s - 1) * number(problem.dilation_w) + 1;
+  const double channels = number(problem.c / problem.groups);
+  const double passes = config.channels == 0 ? 1 : std::max(channels / config.channels, 1.0);
+  const double padding = config.joined != 0 ? 1 : 32 * passes;
+  const double window = config.staged != 0 ? window_rows * window_cols * (channels + padding) : 0;
+  return 4 * images * (window + rows * cols * (config.vectors * lanes + 4));
+}
+
+bool has_tile(const ImplicitGemmKernels& kernels, const ConvProblem& problem,
+              const ImplicitGemmConfig& config) {
+  return multiply_kernels(kernels, problem, config)[static_cast<std::size_t>(config.pixels - 1)]
+                                                   [static_cast<std::size_t>(config.vectors - 1)] != nullptr;
+}
+
+bool has_pairs(const ConvProblem& problem) {
+  return problem.dtype.x == DType::bf16 && problem.dtype.w == DType::bf16;
+}
+
+// Whether words lie in x as the kernels read them, and no output reads past the image.
+bool may_stay(const ConvProblem& a, const ImplicitGemmConfig& config) {
+  const bool padded = a.pad_top != 0 || a.pad_bottom != 0 || a.pad_left != 0 || a.pad_right != 0;
+  const bool words =
+      config.bf16 != 0 ? config.joined != 0 || a.c / a.groups % 2 == 0 : a.dtype.x == DType::f32;
+  const bool planes = config.joined != 0 && config.bf16 == 0;
+  return (a.layout == Layout::nhwc || planes) && !padded && words;
+}
+
+bool streams(const ConvProblem& problem, const ImplicitGemmConfig& config) {
+  return may_stream(problem) && (problem.dtype.y == DType::f32 || config.bf16 != 0);
+}
+
+// Whether the columns and channels of a filter's row follow each other in x, or planes are read or a few
+// woven.
+bool may_join(const ConvProblem& a, const ImplicitGemmConfig& config) {
+  const bool few = a.c <= kFewPlanes && (config.bf16 != 0 || a.dtype.x == DType::f32);
+  const bool planes = config.staged == 0 && config.bf16 == 0;
+  return a.groups == 1 && a.dilation_w == 1 && (a.layout == Layout::nhwc || few || planes);
+}
+
+// Whether all pixels of an image follow each other in each plane as outputs do, which are read there.
+bool may_be_side_by_side(const ConvProblem& problem) {
+  const ImplicitGemmConfig all{.rows = static_cast<int>(problem.p()), .staged = 0, .joined = 1};
+  return may_stay(problem, all) && may_join(problem, all) && reads_side_by_side(problem, all);
+}
+
+struct Ranked {
+  double estimate;
+  ImplicitGemmConfig config;
+
+  bool operator<(const Ranked& other) const { return estimate < other.estimate; }
+};
+
+// An estimate of a config's time, in core cycles over all threads. Only the order matters: the tuner
+// measures.
+double estimate(const ConvProblem& problem, const DeviceInfo& info, const ImplicitGemmConfig& config,
+                const ImplicitGemmGeometry& g) {
+  const double l1 = number(l1_bytes_of(info));
+  const double l2 = number(l2_bytes_of(info));
+  const double line = 64.0, vector_lines = g.lanes / 16.0;
+  const double tile_pixels = number(g.tile_images * g.tile_rows * g.tile_cols);
+  const double calls = std::ceil(tile_pixels / config.pixels);
+  const double pixels = tile_pixels / calls;
+  const double vectors = number(g.filter_vectors) / number(g.filter_blocks);
+  const double products = pixels * vectors;
+
+  // One word of every pixel of a register tile: two multiply-adds or two loads a cycle, no less than the
+  // latency of a multiply-add, and what of the weights comes from farther away than the first cache.
+  const bool side_by_side = reads_side_by_side(problem, config);
+  double pass_weights = number(g.taps * g.pass_words) * vectors * vector_lines * line;
+  // One register tile a block: all weights go by before one is read again.
+  if (side_by_side && calls == 1) pass_weights *= number(g.filter_blocks);
+  const double window_bytes = 4 * tile_pixels * number(g.words);
+  double fetched = vectors * vector_lines * line;
+  fetched *= pass_weights < l1 / 2                                 ? 0.005
+             : pass_weights + window_bytes / number(g.passes) < l2 ? 0.01
+                                                                   : 0.06;
+  const double word =
+      std::max({products / 2, (pixels + vectors) / 2, 4.0}) + 0.02 * (pixels + vectors) + fetched;
+  const double sums_kept = 2.0 * products * number(g.passes - 1);
+  // Lines of an output that does not stay in the caches are better not read into them.
+  const bool leaves_cache = !caches_keep(problem, info);
+  const double past_caches = leaves_cache == (config.stream != 0) ? 0.0 : 2.5;
+  const double finished = ((problem.layout == Layout::nhwc ? 3.0 : 14.0) + past_caches) * products;
+  const double call = number(g.taps * g.words) * word +
+                      number(g.passes) * (40 + (side_by_side ? 0.0 : 4.0) * number(g.taps)) + sums_kept +
+                      finished;
+
+  // Staging: of every task that does not follow one of the same tile on the same thread.
+  double staged = 0;
+  if (config.staged != 0) {
+    const double rows = number(g.tile_images * g.window_rows * g.passes);
+    const bool vectorized = problem.layout == Layout::nhwc || g.input_col == 1;
+    staged = 30 * rows + number(g.window) * (problem.layout == Layout::nhwc ? 0.15 : vectorized ? 1.0 : 2.0);
+    if (4 * number(g.window) > l2) staged *= 1.5;
+    if (problem.layout == Layout::nchw) staged += short_pieces_cycles(problem, g.tile_rows);
+  }
+  const double tiles = number(g.tasks / g.filter_tasks);
+  const double shared = std::max(1.0, number(info.units * g.filter_tasks) / number(g.tasks + 1));
+  const double cycles = tiles * (shared * staged + number(g.filter_blocks) * calls * call);
+  // Tiles of several images have all of their rows.
+  TaskGrid grid{g.groups * g.batch, g.output_rows,   g.tile_rows,         g.output_cols,
+                g.tile_cols,        g.filter_blocks, g.task_filter_blocks};
+  if (g.tile_images > 1)
+    grid.planes = g.groups, grid.rows *= g.batch, grid.tile_rows = g.tile_images * g.output_rows;
+  return cycles * grid.longest_share(info.units);
+}
+
+}  // namespace
+
+const MultiplyKernels& multiply_kernels(const ImplicitGemmKernels& kernels, const ConvProblem& problem,
+                                        const ImplicitGemmConfig& config) {
+  if (config.bf16 != 0) return kernels.bf16_pairs;
+  return reads_side_by_side(problem, config) ? kernels.side_by_side : kernels.f32;
+}
+
+double implicit_gemm_cycles(const ConvProblem& problem, const DeviceInfo& info,
+                            const ImplicitGemmConfig& config) {
+  const int lanes = implicit_gemm_kernels(config.vector_bits)->lanes;
+  return estimate(problem, info, config, ImplicitGemmGeometry(problem, config, lanes));
+}
+
+Support implicit_gemm_supports(const ConvProblem& problem, const DeviceInfo& info) {
+  const Abilities abilities{.types = {DType::f32, DType::f16, DType::bf16},
+                            .mixed_types = true,
+                            .activations = all_activations(),
+                            .residual = true,
+                            .eager_rounding = true};
+  if (Support support = within(abilities, problem); !support) return support;
+  const int bits = widest_vector_bits(info);
+  if (bits == 0) return Support::no(fmt::format("it has no code for the instruction set '{}'", info.isa));
+  const double bytes = scratch_bytes(problem, {.vector_bits = bits, .vectors = 1, .cols = 1}, bits / 32);
+  if (bytes > kMaxScratchBytes)
+    return Support::no(fmt::format("the input window of one output takes {:.0f} MiB, more than {:.0f} MiB",
+                                   bytes / 1048576, kMaxScratchBytes / 1048576));
+  return Support::yes();
+}
+
+Support implicit_gemm_accepts(const ConvProblem& problem, const DeviceInfo& info,
+                              const ImplicitGemmConfig& config) {
+  if (Support support = implicit_gemm_supports(problem, info); !support) return support;
+  const ImplicitGemmKernels* kernels =
+      config.vector_bits <= widest_vector_bits(info) ? implicit_gemm_kernels(config.vector_bits) : nullptr;
+  if (!kernels) return Support::no(fmt::format("vector_bits={} is not to be had here", config.vector_bits));
+  if (config.bf16 != 0 && !has_pairs(problem)) return Support::no("bf16=1 multiplies bf16 tensors x and w");
+  if (config.bf16 != 0 && !multiplies_bf16()) return Support::no("bf16=1 needs a processor with avx512_bf16");
+  if (!has_tile(*kernels, problem, config))
+    return Support::no(fmt::format(
+        "there is no {}x{} register tile of {} bits{}", config.pixels, config.vectors, config.vector_bits,
+        reads_side_by_side(problem, config) ? "" : ", where pixels do not lie side by side"));
+  if (config.joined != 0 && (!may_join(problem, config) || config.channels != 0))
+    return Support::no(
+        "joined=1 is for NHWC, a few planes or planes of f32 where they lie, without groups or dilation "
+        "along a "
+        "row, in one pass: channels=0");
+  if (config.stream != 0 && !streams(problem, config))
+    return Support::no("stream=1 is for NHWC outputs of whole lines, of f32 or of pairs of bf16");
+  if (config.staged == 0 && !may_stay(problem, config))
+    return Support::no(
+        "staged=0 reads x where it lies, without padding: NHWC, of f32 or of pairs of bf16, or NCHW of f32, "
+        "joined");
+  if (const double bytes = scratch_bytes(problem, config, kernels->lanes); bytes > kMaxScratchBytes)
+    return Support::no(fmt::format("its working memory would be {:.0f} MiB a thread", bytes / 1048576));
+  return Support::yes();
+}
+
+std::vector<ImplicitGemmConfig> implicit_gemm_candidates(const ConvProblem& problem, const DeviceInfo& info) {
+  const std::int64_t p = problem.p(), q = problem.q(), k = problem.k / problem.groups;
+  const std::int64_t c = problem.c / problem.groups;
+  const double l2 = number(l2_bytes_of(info));
+
+  std::set<int> row_choices, image_choices{1}, col_choices{0}, channel_choices{0};
+  for (int rows = 1; rows < p && rows <= 64; rows *= 2) row_choices.insert(rows);
+  if (p <= 256) row_choices.insert(static_cast<int>(p)), row_choices.insert(static_cast<int>((p + 1) / 2));
+  for (int images = 2; images <= problem.n && images <= 16 && p * q <= 256; images *= 2)
+    image_choices.insert(images);
+  for (int cols = 28; cols < q && cols <= 128; cols *= 2) col_choices.insert(cols);
+  for (int channels = 64; channels < c && channels <= 512; channels *= 2) channel_choices.insert(channels);
+
+  const int widest = widest_vector_bits(info);
+  std::vector<Ranked> all;
+  for (int bits = widest; bits >= 128; bits /= 2) {
+    const ImplicitGemmKernels* kernels = implicit_gemm_kernels(bits);
+    if (!kernels) continue;
+    const int lanes = kernels->lanes;
+    // Few channels a pixel are joined, whose words they would not fill; many are their own words.
+    constexpr std::int64_t kFew = 16, kMany = 64;
+    for (int bf16 = 0; bf16 <= 1; ++bf16)
+      for (int way = 0; way < kMaxGemmVectors * 2; ++way) {
+        const int vectors = 1 + way / 2, joined = way % 2;
+        // Wider than the output channels: as good as the next narrower one.
+        if (vectors > 1 && (vectors - 1) * lanes >= k) continue;
+        ImplicitGemmConfig config{.vector_bits = bits, .bf16 = bf16, .vectors = vectors, .joined = joined};
+        const bool joins = may_join(problem, config) && problem.s > 1 && c < kMany;
+        // One channel after the other, of filters of one column.
+        const bool side_by_side = may_be_side_by_side(problem) && bf16 == 0;
+        if (joined != 0 ? !joins && !side_by_side : joins && c < kFew) continue;
+        if (bf16 != 0 && (!has_pairs(problem) || !multiplies_bf16())) continue;
+        std::vector<Ranked> of_tile;
+        const auto add = [&] {
+          if (joined != 0 && !joins && !reads_side_by_side(problem, config)) return;
+          config.pixels = kMaxGemmPixels;
+          while (config.pixels > 1 && !has_tile(*kernels, problem, config)) --config.pixels;
+          if (!has_tile(*kernels, problem, config)) return;
+          const bool smallest = config.images == 1 && config.rows == 1 && (config.cols == 28 || q <= 28);
+          if (scratch_bytes(problem, config, lanes) > (smallest ? kMaxScratchBytes : 2 * l2)) return;
+          const ImplicitGemmGeometry geometry(problem, config, lanes);
+          of_tile.push_back({estimate(problem, info, config, geometry), config});
+        };
+        for (const int images : image_choices)
+          for (const int rows : row_choices)
+            for (const int cols : col_choices)
+              for (const int channels : channel_choices)
+                for (const int filters : {0, 1, 2, 4, 8})
+                  for (const int staged : {0, 1}) {
+                    if (images > 1 && (rows < p || cols != 0)) continue;
+                    if (filters * vectors * lanes >= k && filters != 0) continue;
+                    if (joined != 0 && channels != 0) continue;
+                    if (staged == 0 && !may_stay(problem, config)) continue;
+                    config.images = images, config.rows = rows, config.cols = cols,
+                    config.channels = channels;
+                    config.filters = filters * vectors * lanes, config.staged = staged;
+                    const bool lines = vectors * lanes % (problem.dtype.y == DType::f32 ? 16 : 32) == 0;
+                    const int most = lines && streams(problem, config) ? 1 : 0;
+                    for (config.stream = 0; config.stream <= most; ++config.stream) add();
+                  }
+        std::stable_sort(of_tile.begin(), of_tile.end());
+        const std::size_t quota = bits == widest ? 24 : bits == widest / 2 ? 4 : 1;
+        of_tile.resize(std::min(of_tile.size(), quota));
+        all.insert(all.end(), of_tile.begin(), of_tile.end());
+      }
+  }
+  std::stable_sort(all.begin(), all.end());
+  std::vector<ImplicitGemmConfig> configs;
+  for (const Ranked& ranked : all) configs.push_back(ranked.config);
+  return configs;
+}
+
+}  // namespace convtune::cpu

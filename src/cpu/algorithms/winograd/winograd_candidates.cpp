@@ -1,0 +1,250 @@
+// See winograd_candidates.h; which precision allows which tile: docs/decisions/0038.
+#include "cpu/algorithms/winograd/winograd_candidates.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "contract/abilities.h"
+#include "cpu/algorithms/direct/direct_candidates.h"
+#include "cpu/base/caches.h"
+#include "cpu/model/estimates.h"
+#include "cpu/tile/direct_kernels.h"
+#include "cpu/tile/instruction_sets.h"
+#include "cpu/tile/winograd/winograd_kernels.h"
+#include "cpu/tile/winograd/winograd_roundings.h"
+
+namespace convtune::cpu {
+namespace {
+
+// Channels of a group, input and output: with fewer, the transforms cost what the products save, and sums are
+// too short for their errors to average out as the precision's limit expects.
+constexpr std::int64_t kFewestChannels = 16;
+// Of filters that are not 3x3 of stride 1: output channels that pay for the transform of the input, taps and
+// strides along an axis.
+constexpr std::int64_t kFewestFilters = 32, kMostTaps = 32;
+constexpr double kLeastSaved = 1.4;  // times fewer products, of filters that are not 3x3 of stride 1
+constexpr std::size_t kMostCandidates = 32;
+constexpr int kChunks[] = {32, 64, 128};
+
+struct Ranked {
+  double estimate;
+  WinogradConfig config;
+};
+
+// 3x3 filters of stride 1. Only the order matters: the tuner measures.
+double estimate_whole(const ConvProblem& problem, const DeviceInfo& info, const WinogradConfig& config) {
+  const int lanes = direct_kernels(config.vector_bits)->lanes;
+  const WinogradGeometry g(problem, config, lanes);
+  const auto number = [](std::int64_t count) { return static_cast<double>(count); };
+  const double products = number(g.products), channels = number(g.group_channels);
+  const double l2 = number(l2_bytes_of(info));
+  // A product of all channels: multiply-adds, or the loads of broadcasts and vectors, a register tile at a
+  // time.
+  const bool last = problem.layout == Layout::nhwc;
+  const double vectors = number((g.tiles - 1) / lanes + 1), task_filters = number(g.task_filter_blocks);
+  const double width = last ? number(g.block_filters / lanes)
+                            : vectors / std::ceil(vectors / static_cast<double>(config.vectors));
+  const double sums = config.channels * width, loads = config.channels + 2 * width;
+  const double step = std::max({sums / 2, loads / 2, 4.0}) + 0.05 * loads;
+  const double calls = task_filters * (last ? number((g.tiles - 1) / config.channels + 1) : vectors / width);
+  double cycles = products * calls * (channels * step + 2 * sums + 20);
+  // Transforms: a load, a store and an operation or two of each number twice; pieces of rows.
+  const double runs = number(g.tiles) / number(std::min(g.image_cols, g.tiles)) + 1;
+  cycles += channels * (vectors * products * 6 + runs * number(g.inputs) * 25 + 40);
+  cycles += task_filters * number(g.block_filters) * (vectors * products * 4 + runs * number(g.m) * 15 + 20);
+  // What V does not leave room for in the second cache comes from the third, once a chunk; weights come from
+  // there once a task, or from memory. With AVX2, on a Zen 3, that takes longer, and V is written there too.
+  const double v_bytes = 4 * products * channels * number(g.stride);
+  const double chunks = task_filters / number(g.chunk_blocks);
+  if (v_bytes > 0.7 * l2) cycles += v_bytes * (config.vector_bits == 512 ? chunks / 12 : (chunks + 2) / 7);
+  const double weights = 4 * products * channels * number(g.block_filters);
+  const bool in_cache = weights * number(g.filter_blocks * problem.groups) < number(info.l3_bytes) / 4;
+  cycles += weights * task_filters / (in_cache ? 10 : 5);
+  const double m_bytes = 4 * products * number(g.chunk_filters * g.stride);
+  if (m_bytes > 0.5 * l2) cycles += m_bytes / 8 * chunks;
+
+  const TaskGrid grid{problem.groups, g.all_tiles, g.tiles, 1, 1, g.filter_blocks, g.task_filter_blocks};
+  const double whole_tasks = grid.work(grid.tasks()) / std::max(grid.work(1), 1.0);
+  return cycles * whole_tasks * grid.longest_share(info.units);
+}
+
+// Other filters than 3x3 of stride 1: parts of them (winograd_parts.h).
+Support decomposed_supports(const ConvProblem& a) {
+  if (a.layout != Layout::nchw) return Support::no("of NHWC tensors, it is for 3x3 filters of stride 1");
+  if (a.k / a.groups < kFewestFilters)
+    return Support::no(fmt::format("it is for {} output channels of a group or more", kFewestFilters));
+  if (std::max({a.r, a.s, a.stride_h, a.stride_w}) > kMostTaps)
+    return Support::no(fmt::format("it is for filters and strides of {} or less", kMostTaps));
+  const auto number = [](std::int64_t count) { return static_cast<double>(count); };
+  const WinogradAxis rows(a.r, a.stride_h, 2), cols(a.s, a.stride_w, 2);
+  const double saved = 4 * number(a.r * a.s) / number(std::ssize(rows.products) * std::ssize(cols.products));
+  if (saved < kLeastSaved)
+    return Support::no(
+        fmt::format("it would make {:.2f} times fewer products, and {} pay", saved, kLeastSaved));
+  const double channels = number(a.c / a.groups), taps = number(a.r * a.s);
+  const WinogradRoundings down = winograd_roundings_of(rows), along = winograd_roundings_of(cols);
+  const double squares =
+      (down.of_sums * along.of_sums * channels + 9 * down.of_products * along.of_products) / taps;
+  if (std::sqrt(squares) > kMostOfLimit * std::sqrt(channels * taps + 1))
+    return Support::no("its sums are too short for their errors to average out as the precision expects");
+  return Support::yes();
+}
+
+// The same of a filter that is cut into parts. Measured on one core of a Zen 5.
+double estimate_parts(const ConvProblem& problem, const DeviceInfo& info, const WinogradConfig& config) {
+  const int lanes = direct_kernels(config.vector_bits)->lanes;
+  const WinogradGeometry g(problem, config, lanes);
+  const auto number = [](std::int64_t count) { return static_cast<double>(count); };
+  const double vectors = number((g.tiles - 1) / lanes + 1), blocks = std::ceil(vectors / config.vectors);
+  const double width = vectors / blocks, sums = config.channels * width, products = number(g.products);
+  const double channels = number(g.first_channel.back());
+  const double step =
+      std::max({sums / 2, (config.channels + width) / 2, 4.0}) + 0.05 * (config.channels + width);
+  const double filters = number(g.task_filter_blocks * g.block_filters);
+  double cycles = number(g.task_filter_blocks) * blocks * (channels * step + products * (sums + 15));
+  cycles += filters * vectors * 35;
+  // Rows, which tiles one above the other read twice; columns; what a task's ends add to its runs.
+  const double runs = number(g.tiles) / number(std::min(g.image_cols, g.tiles)) + 1;
+  const double along = number(std::ssize(g.cols_axis.products)), phases = number(g.m * problem.stride_w);
+  cycles += number(g.group_channels * g.window_rows) * runs *
+            (60 + (vectors / runs + 1) * (2 * phases + 2 * along));
+  cycles += channels * vectors * 3;
+  // Sums that do not stay in the first cache, V and weights that do not stay in the second.
+  const double l2 = number(l2_bytes_of(info));
+  if (4 * products * number(g.chunk_filters) * width * lanes > 32 * 1024) cycles += filters * vectors * 8;
+  const double kept = 4 * channels * (number(g.stride) + filters);
+  if (kept > 0.6 * l2)
+    cycles += g.together > 1
+                  ? kept / 8 * number(g.task_filter_blocks) / number(g.chunk_blocks)
+                  : 4 * channels * filters * blocks / 12;  // weights, once for each block of vectors
+  const TaskGrid grid{problem.groups, g.all_tiles, g.tiles, 1, 1, g.filter_blocks, g.task_filter_blocks};
+  const double whole_tasks = grid.work(grid.tasks()) / std::max(grid.work(1), 1.0);
+  return cycles * whole_tasks * grid.longest_share(info.units);
+}
+
+// Whole rows of tiles a task, and outputs past the caches where they do not stay there.
+std::vector<Ranked> parts_candidates(const ConvProblem& problem, const DeviceInfo& info) {
+  constexpr int kFewestTiles = 48, kMostTiles = 512;
+  const int bits = widest_vector_bits(info);
+  const std::int64_t cols = (problem.q() + 1) / 2, rows = (problem.p() + 1) / 2 * problem.n;
+  const int stream = caches_keep(problem, info) ? 0 : 1;
+  std::vector<Ranked> all;
+  for (const TileShape& shape : direct_kernels(bits)->tiles)
+    for (std::int64_t of_task = 1; of_task == 1 || of_task < 2 * rows; of_task *= 2) {
+      const std::int64_t tiles = cols * of_task;
+      const bool only = of_task == 1 && tiles > kMostTiles, last = of_task >= rows;
+      if (!only && (tiles > kMostTiles || (tiles < kFewestTiles && !last))) continue;
+      for (const int chunk : {1, 2, 4})
+        for (const int parts : {1, 2, 4}) {
+          WinogradConfig config{.vector_bits = bits,
+                                .tile = 2,
+                                .channels = shape.channels,
+                                .vectors = shape.vectors,
+                                .tiles = static_cast<int>(std::min<std::int64_t>(tiles, kMostTiles)),
+                                .chunk = chunk * shape.channels,
+                                .stream = stream};
+          const std::int64_t k = problem.k / problem.groups;
+          if (parts > 1) config.filters = static_cast<int>((k - 1) / parts + 1);
+          if (winograd_accepts(problem, info, config))
+            all.push_back({estimate_parts(problem, info, config), config});
+        }
+    }
+  return all;
+}
+
+}  // namespace
+
+double winograd_cycles(const ConvProblem& problem, const DeviceInfo& info, const WinogradConfig& config) {
+  return is_decomposed(problem) ? estimate_parts(problem, info, config)
+                                : estimate_whole(problem, info, config);
+}
+
+Support winograd_supports(const ConvProblem& problem, const DeviceInfo& info) {
+  const Abilities abilities{.activations = {Activation::none, Activation::relu, Activation::clip}};
+  if (Support support = within(abilities, problem); !support) return support;
+  const ConvProblem& a = problem;
+  if ((a.dilation_h != 1 || a.dilation_w != 1) && (is_decomposed(a) || a.layout != Layout::nchw))
+    return Support::no("with a dilation it is for 3x3 filters of stride 1, of NCHW tensors");
+  if (is_decomposed(a)) {
+    if (Support support = decomposed_supports(a); !support) return support;
+  } else if (std::min(a.c, a.k) / a.groups < kFewestChannels)
+    return Support::no(fmt::format("it is for {} channels of a group or more, in and out", kFewestChannels));
+  const int bits = widest_vector_bits(info);
+  if (bits == 0) return Support::no(fmt::format("it has no code for the instruction set '{}'", info.isa));
+  const WinogradConfig smallest{
+      .vector_bits = bits, .channels = 4, .vectors = 3, .tiles = 3 * bits / 32, .chunk = kChunks[0]};
+  if (const double bytes = winograd_scratch_bytes(a, smallest); bytes > kMaxScratchBytes)
+    return Support::no(fmt::format("the smallest task takes {:.0f} MiB, more than {:.0f} MiB",
+                                   bytes / 1048576, kMaxScratchBytes / 1048576));
+  return Support::yes();
+}
+
+Support winograd_accepts(const ConvProblem& problem, const DeviceInfo& info, const WinogradConfig& config) {
+  if (Support support = winograd_supports(problem, info); !support) return support;
+  const DirectKernels* kernels =
+      config.vector_bits <= widest_vector_bits(info) ? direct_kernels(config.vector_bits) : nullptr;
+  if (!kernels) return Support::no(fmt::format("vector_bits={} is not to be had here", config.vector_bits));
+  if (!find_tile(kernels->tiles, config.channels, config.vectors))
+    return Support::no(fmt::format("there is no {}x{} register tile", config.channels, config.vectors));
+  if (is_decomposed(problem) && !winograd_multiply(config.vector_bits, config.channels, config.vectors))
+    return Support::no(
+        fmt::format("no {}x{} register tile makes all products", config.channels, config.vectors));
+  if (problem.layout == Layout::nhwc && config.channels != kTilesOfPixels)
+    return Support::no(fmt::format("channels must be {} where channels are last", kTilesOfPixels));
+  if (config.tile != 2 && config.tile != 4) return Support::no("tile must be 2 or 4");
+  if (config.tile == 4 && is_decomposed(problem)) return Support::no("tile=4 is for 3x3 filters of stride 1");
+  if (config.tile == 4 && problem.precision == Precision::fp32)
+    return Support::no("tile=4 makes larger errors than fp32 allows; precision=tf32 allows them");
+  if (config.tile == 4 &&
+      std::max({problem.pad_top, problem.pad_left, problem.pad_bottom, problem.pad_right}) >= kWinogradTaps)
+    return Support::no("tile=4 would find rounding errors where an output has nothing but padding");
+  if (config.stream < 0 || config.stream > 1 || (config.stream == 1 && !is_decomposed(problem)))
+    return Support::no("stream must be 0, or 1 where a filter is cut into parts");
+  if (config.tiles < 1 || config.filters < 0 || config.chunk < 1)
+    return Support::no("tiles and chunk must be at least 1; filters at least 0");
+  if (const double bytes = winograd_scratch_bytes(problem, config); bytes > kMaxScratchBytes)
+    return Support::no(fmt::format("its scratch memory would be {:.0f} MiB a thread", bytes / 1048576));
+  return Support::yes();
+}
+
+std::vector<WinogradConfig> winograd_candidates(const ConvProblem& problem, const DeviceInfo& info) {
+  const std::int64_t k = problem.k / problem.groups;
+  const bool last = problem.layout == Layout::nhwc;
+  const int widest = widest_vector_bits(info);
+  std::vector<Ranked> all;
+  if (is_decomposed(problem)) all = parts_candidates(problem, info);
+  for (int bits = is_decomposed(problem) ? 0 : widest; bits >= 128 && bits >= widest / 2; bits /= 2) {
+    const DirectKernels* kernels = direct_kernels(bits);
+    if (!kernels) continue;
+    for (const TileShape& shape : kernels->tiles) {
+      // Narrower register tiles wait for their loads, and one far wider than the filters is mostly junk. 4x3
+      // is always there.
+      const bool wasted = !last && shape.channels > 4 && shape.channels >= 2 * k;
+      if (shape.channels * shape.vectors < 12 || shape.channels > 12 || shape.vectors > 6 || wasted) continue;
+      const int unit = last ? 16 : shape.vectors * kernels->lanes;
+      for (const int m : {2, 4})
+        for (int tiles = unit; tiles <= 16 * unit; tiles *= 2)
+          for (const std::int64_t parts : {1, 2, 4})
+            for (const int chunk : kChunks) {
+              WinogradConfig config{bits, m, shape.channels, shape.vectors, tiles, 0, chunk};
+              if (!winograd_accepts(problem, info, config)) continue;
+              const WinogradGeometry whole(problem, config, kernels->lanes);
+              const std::int64_t blocks = (whole.filter_blocks - 1) / parts + 1;
+              if (parts > whole.filter_blocks || (chunk > kChunks[0] && chunk >= 2 * k)) continue;
+              if (parts > 1) config.filters = static_cast<int>(blocks * whole.block_filters);
+              if (tiles > unit && tiles >= 2 * whole.all_tiles) continue;
+              all.push_back({winograd_cycles(problem, info, config), config});
+            }
+    }
+  }
+  std::stable_sort(all.begin(), all.end(),
+                   [](const Ranked& a, const Ranked& b) { return a.estimate < b.estimate; });
+  all.resize(std::min(all.size(), kMostCandidates));
+  std::vector<WinogradConfig> configs;
+  for (const Ranked& ranked : all) configs.push_back(ranked.config);
+  return configs;
+}
+
+}  // namespace convtune::cpu

@@ -1,0 +1,22 @@
+// The search space of Winograd's convolution: what it can run, within which precision, which configs are
+// worth trying, in which order.
+#pragma once
+
+#include <vector>
+
+#include "convtune/device.h"
+#include "convtune/error.h"
+#include "cpu/algorithms/winograd/winograd_geometry.h"
+
+namespace convtune::cpu {
+
+Support winograd_supports(const ConvProblem& problem, const DeviceInfo& info);
+Support winograd_accepts(const ConvProblem& problem, const DeviceInfo& info, const WinogradConfig& config);
+
+// What a config is estimated to take, in core cycles over all threads.
+double winograd_cycles(const ConvProblem& problem, const DeviceInfo& info, const WinogradConfig& config);
+
+// Valid configs, by ascending estimate of their time. A few dozen.
+std::vector<WinogradConfig> winograd_candidates(const ConvProblem& problem, const DeviceInfo& info);
+
+}  // namespace convtune::cpu

@@ -1,0 +1,256 @@
+// winograd_filters: Winograd's convolution with vectors over output channels, for images of few tiles
+// (winograd_filters_geometry.h). What is worth trying is winograd_filters_candidates.cpp's.
+#include <algorithm>
+#include <array>
+#include <span>
+#include <vector>
+
+#include "base/fork_gate.h"
+#include "cpu/algorithms/cpu_algorithms.h"
+#include "cpu/algorithms/winograd_filters/winograd_filters_candidates.h"
+#include "cpu/algorithms/winograd_filters/winograd_filters_kernels.h"
+#include "cpu/base/parallel.h"
+#include "cpu/model/estimates.h"
+#include "cpu/tile/direct_kernels.h"
+#include "cpu/tile/instruction_sets.h"
+#include "cpu/tile/scratch.h"
+#include "cpu/tile/tensor_kernels.h"
+#include "cpu/tile/winograd/winograd_repair.h"
+#include "cpu/tile/winograd/winograd_strip.h"
+#include "cpu/tile/winograd/winograd_transform.h"
+#include "problem/config.h"
+
+namespace convtune::cpu {
+namespace {
+
+class WinogradFiltersExecutable final : public Executable {
+ public:
+  WinogradFiltersExecutable(const ConvProblem& problem, const WinogradFiltersConfig& config, int threads)
+      : problem_(problem),
+        config_(config),
+        lanes_(direct_kernels(config.vector_bits)->lanes),
+        geometry_(problem, config, lanes_),
+        kernels_(*winograd_filters_kernels(config.vector_bits)),
+        multiply_(
+            winograd_filters_multiply(config.vector_bits, config.block, geometry_.block_filters / lanes_)),
+        finish_(
+            tensor_kernels(config.vector_bits)->finish_planes[static_cast<std::size_t>(problem.activation)]),
+        strips_(problem, config.vector_bits, lanes_),
+        p_(problem.p()),
+        q_(problem.q()),
+        threads_(threads) {}
+
+  std::size_t packed_bytes() const override {
+    return static_cast<std::size_t>(geometry_.packed_floats) * sizeof(float);
+  }
+
+  void pack(const void* w, const void* bias, void* packed, Stream) const override {
+    const WinogradFiltersGeometry& g = geometry_;
+    constexpr int kProducts = winograd_inputs(2);
+    const auto* weights = static_cast<const float*>(w);
+    auto* out = static_cast<float*>(packed);
+    std::fill_n(out, g.packed_weights, 0.0F);
+    std::copy_n(weights, problem_.weight_elements(), out + g.packed_weights);
+    for (std::int64_t k = 0; k < problem_.k; ++k) {
+      const std::int64_t group = k / g.group_filters, in_group = k % g.group_filters;
+      float* const block = out + g.packed_panel(group, in_group / g.block_filters, 0);
+      for (std::int64_t c = 0; c < g.group_channels; ++c) {
+        const float* const filter = weights + (k * g.group_channels + c) * kWinogradTaps * kWinogradTaps;
+        for (const WinogradPartProduct& row : g.axis.products)
+          for (const WinogradPartProduct& col : g.axis.products) {
+            const WinogradPart &rows = g.axis.parts[row.part], &cols = g.axis.parts[col.part];
+            const int product = row.product * kProducts + col.product;
+            const std::int64_t rank = row.rank * g.axis.parts_with[col.product] + col.rank;
+            block[(g.first_channel[static_cast<std::size_t>(product)] + rank * g.group_channels + c) *
+                      g.block_filters +
+                  in_group % g.block_filters] =
+                transformed_weight({.w = filter + rows.first * kWinogradTaps + cols.first,
+                                    .m = 2,
+                                    .row_taps = rows.taps,
+                                    .col_taps = cols.taps,
+                                    .row_step = problem_.stride_h * kWinogradTaps,
+                                    .col_step = problem_.stride_w},
+                                   row.product, col.product);
+          }
+      }
+      if (bias) out[g.packed_bias_of(group, in_group)] = static_cast<const float*>(bias)[k];
+    }
+  }
+
+  void run(const Tensors& tensors, const void* packed, Stream) const override {
+    const auto* x = static_cast<const float*>(tensors.x);
+    const auto* weights = static_cast<const float*>(packed);
+    auto* y = static_cast<float*>(tensors.y);
+    const WinogradFiltersGeometry& g = geometry_;
+    parallel_tasks(threads_, g.tasks, [&](TaskQueue& tasks) {
+      thread_local Scratch scratch;
+      float* const memory = scratch.reserve(g.scratch + strips_.copied_floats());
+      std::int64_t transformed = -1;  // consecutive tasks share their tiles and differ in their filters
+      for (std::int64_t index = 0; tasks.next(index);) {
+        const WinogradFiltersTask task = g.task(index);
+        if (const std::int64_t tiles = index / g.filter_tasks; tiles != transformed) {
+          transform_input(task, x, memory);
+          transformed = tiles;
+        }
+        compute(task, x, weights, memory, y);
+      }
+    });
+  }
+
+ private:
+  // V of a task.
+  void transform_input(const WinogradFiltersTask& task, const float* x, float* memory) const {
+    const WinogradFiltersGeometry& g = geometry_;
+    std::array<WinogradStrip::Piece, kMostPieces> pieces{};
+    g.for_each_run(task.first_tile, task.tiles, [&](const WinogradTileRun& run) {
+      for (std::int64_t at = run.offset, next; at < run.offset + run.count; at = next) {
+        next = strip_end(at, run.offset + run.count);
+        std::size_t count = 0;
+        for (std::int64_t block = at / config_.block; block * config_.block < next; ++block) {
+          const std::int64_t first = std::max(block * config_.block, at);
+          pieces[count++] = {memory + block * g.block_step - block * config_.block + at, g.pitch, first - at,
+                             std::min((block + 1) * config_.block, next) - at};
+        }
+        strips_.transform(
+            {run.n, run.row, run.col + at - run.offset, task.group * g.group_channels, g.group_channels},
+            std::span(pieces).first(count), g.places.data(), x, memory + g.scratch);
+      }
+    });
+  }
+
+  // Where a strip from tile `at` on ends: at the end of a block, unless its row ends, or one block is longer.
+  std::int64_t strip_end(std::int64_t at, std::int64_t run_end) const {
+    const std::int64_t end = at + lanes_;
+    if (end >= run_end) return run_end;
+    const std::int64_t whole = end / config_.block * config_.block;
+    return whole > at ? whole : end;
+  }
+
+  // The weights that come next are fetched from afar by the first register tiles of tiles, a line a channel
+  // each.
+  void compute(const WinogradFiltersTask& task, const float* x, const float* packed, float* memory,
+               float* y) const {
+    const WinogradFiltersGeometry& g = geometry_;
+    constexpr std::int64_t kLine = 16;
+    const std::int64_t blocks = (task.tiles - 1) / config_.block + 1, lines = g.block_filters / kLine;
+    for (std::int64_t block = task.first_block; block < task.last_block; ++block) {
+      for (std::size_t product = 0; product < g.depth.size(); ++product) {
+        const std::int64_t channels = g.depth[product];
+        const float* const w = packed + g.packed_panel(task.group, block, static_cast<std::int64_t>(product));
+        for (std::int64_t tiles = 0; tiles < blocks; ++tiles) {
+          const float* const v = memory + tiles * g.block_step + g.panels[product];
+          multiply_({.w = w,
+                     .v = v,
+                     .pitch = g.pitch,
+                     .channels = channels,
+                     .sums = memory + g.multiplied + static_cast<std::int64_t>(product) * g.product_step +
+                             tiles * config_.block * g.block_filters,
+                     .sums_step = g.block_filters,
+                     .next_w = w + (tiles < lines ? channels * (g.block_filters + tiles * kLine) : 0),
+                     .next_v = tiles + 1 < blocks ? v + g.block_step : memory + g.panels[product + 1]});
+        }
+      }
+      finish(task, block, x, packed, memory, y);
+    }
+  }
+
+  // The outputs of a register tile of filters.
+  void finish(const WinogradFiltersTask& task, std::int64_t block, const float* x, const float* packed,
+              float* memory, float* y) const {
+    const WinogradFiltersGeometry& g = geometry_;
+    const std::int64_t first = block * g.block_filters,
+                       filters = std::min(g.block_filters, g.group_filters - first);
+    const std::int64_t k = task.group * g.group_filters + first;
+    float* const sums = memory + g.sums;
+    const std::int64_t row_step = 2 * g.kRunTiles * g.block_filters;
+    g.for_each_run(task.first_tile, task.tiles, [&](const WinogradTileRun& run) {
+      for (std::int64_t at = 0; at < run.count; at += g.kRunTiles) {
+        const std::int64_t tiles = std::min(run.count - at, g.kRunTiles), col = 2 * (run.col + at);
+        const bool finite = kernels_.output(memory + g.multiplied + (run.offset + at) * g.block_filters,
+                                            g.product_step, tiles, g.block_filters / lanes_, sums, row_step);
+        for (std::int64_t r = 0; r < 2 && 2 * run.row + r < p_; ++r) {
+          const std::int64_t row = 2 * run.row + r, pixels = std::min(2 * tiles, q_ - col);
+          float* const values = sums + r * row_step;
+          if (!finite)
+            for (std::int64_t j = 0; j < pixels; ++j)
+              for (std::int64_t i = 0; i < filters; ++i)
+                repair_sum(problem_, x, packed + g.packed_weights, {run.n, k + i, row, col + j},
+                           values[j * g.block_filters + i]);
+          finish_({.sums = values,
+                   .sums_step = g.block_filters,
+                   .pixels = pixels,
+                   .channels = filters,
+                   .bias = packed + g.packed_bias_of(task.group, first),
+                   .y = y,
+                   .places = nullptr,
+                   .place = ((run.n * problem_.k + k) * p_ + row) * q_ + col,
+                   .plane = p_ * q_,
+                   .problem = &problem_});
+        }
+      }
+    });
+  }
+
+  ConvProblem problem_;
+  WinogradFiltersConfig config_;
+  int lanes_;
+  WinogradFiltersGeometry geometry_;
+  const WinogradFiltersKernels& kernels_;
+  WinogradFiltersMultiply multiply_;
+  Finish finish_;
+  WinogradStrips strips_;
+  std::int64_t p_, q_;  // the problem's, which are divisions
+  int threads_;
+};
+
+class WinogradFilters final : public Algorithm {
+ public:
+  std::string_view name() const override { return "winograd_filters"; }
+  Device::Kind device_kind() const override { return Device::Kind::cpu; }
+
+  Support supports(const ConvProblem& problem, const DeviceInfo& info) const override {
+    return winograd_filters_supports(problem, info);
+  }
+  std::vector<ConfigField> fields() const override { return config_fields<WinogradFiltersConfig>(); }
+  std::vector<Config> candidates(const ConvProblem& problem, const DeviceInfo& info) const override {
+    return to_configs(winograd_filters_candidates(problem, info));
+  }
+  Support accepts(const ConvProblem& problem, const DeviceInfo& info, const Config& config) const override {
+    try {
+      return winograd_filters_accepts(problem, info, from_config<WinogradFiltersConfig>(config));
+    } catch (const Error& error) {
+      return Support::no(error.what());
+    }
+  }
+  // Its own multiply-adds, fewer than the problem's, as direct counts them.
+  double bound_us(const ConvProblem& problem, const DeviceInfo& info, const Config& config,
+                  const Ceilings& ceilings) const override {
+    const auto typed = from_config<WinogradFiltersConfig>(config);
+    const WinogradFiltersGeometry geometry(problem, typed, direct_kernels(typed.vector_bits)->lanes);
+    const double share = static_cast<double>(typed.vector_bits) / widest_vector_bits(info);
+    return 2e6 * geometry.issued_multiply_adds / (ceilings.flops_per_second * share);
+  }
+  std::optional<double> estimated_us(const ConvProblem& problem, const DeviceInfo& info,
+                                     const Config& config) const override {
+    return microseconds(winograd_filters_cycles(problem, info, from_config<WinogradFiltersConfig>(config)),
+                        info);
+  }
+  std::unique_ptr<Executable> build(const ConvProblem& problem, const DeviceInfo& info,
+                                    const Config& config) const override {
+    if (const Support support = accepts(problem, info, config); !support)
+      throw Error(ErrorKind::unsupported,
+                  "winograd_filters cannot run with '" + to_string(config) + "': " + support.reason());
+    return std::make_unique<WinogradFiltersExecutable>(problem, from_config<WinogradFiltersConfig>(config),
+                                                       info.units);
+  }
+  // Raised by hand when the kernels or the meaning of a config field change.
+  std::string source_hash() const override { return "winograd_filters-2"; }
+};
+
+}  // namespace
+
+const Algorithm& winograd_filters() {
+  return once([] { return WinogradFilters(); });
+}
+
+}  // namespace convtune::cpu

@@ -1,0 +1,122 @@
+// See winograd_filters_candidates.h; which precision allows it: docs/decisions/0066.
+#include "cpu/algorithms/winograd_filters/winograd_filters_candidates.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "cpu/algorithms/direct/direct_candidates.h"
+#include "cpu/algorithms/winograd/winograd_candidates.h"
+#include "cpu/algorithms/winograd_filters/winograd_filters_kernels.h"
+#include "cpu/model/estimates.h"
+#include "cpu/tile/direct_kernels.h"
+#include "cpu/tile/instruction_sets.h"
+
+namespace convtune::cpu {
+namespace {
+
+constexpr std::size_t kMostFiltersCandidates = 32;
+
+struct RankedFilters {
+  double estimate;
+  WinogradFiltersConfig config;
+};
+
+}  // namespace
+
+// Measured on two cores of a Zen 5; only the order matters: the tuner measures.
+double winograd_filters_cycles(const ConvProblem& problem, const DeviceInfo& info,
+                               const WinogradFiltersConfig& config) {
+  const int lanes = direct_kernels(config.vector_bits)->lanes;
+  const WinogradFiltersGeometry g(problem, config, lanes);
+  const auto number = [](std::int64_t count) { return static_cast<double>(count); };
+  // All filters of as many tiles as are transformed at once: a register tile's multiply-adds or loads,
+  // weights that come from the second cache, and what stands around them.
+  const double width = number(g.block_filters / lanes), sums = config.block * width;
+  const double step = std::max({sums / 2, (config.block + width) / 2, 4.0}) + 0.5 * width;
+  const double channels = number(g.first_channel.back()), filter_blocks = number(g.filter_blocks);
+  double cycles =
+      filter_blocks * number(g.blocks) * (channels * step + number(std::ssize(g.depth)) * (sums + 40));
+  // Outputs: tiles' sums, then squares of pixels and filters.
+  const double rows = number(g.tiles) / number(std::min(g.image_cols, g.tiles));
+  const double squares = 2 * rows * std::ceil(2 * number(g.image_cols) / lanes);
+  cycles += filter_blocks * width * (40 * number(g.tiles) + 200 * squares);
+  // The input, strip by strip, by every thread that has some of these tiles' filters.
+  const std::int64_t strip = config.block <= lanes ? lanes / config.block * config.block : lanes;
+  const double strips =
+      rows * (std::ceil(number(g.image_cols) / number(strip)) + (g.image_cols % config.block == 0 ? 0 : 0.5));
+  const double transforms = std::min(number(info.units), number(g.filter_tasks));
+  cycles += transforms * strips * number(g.group_channels * g.inputs * g.inputs) * 7;
+  // Weights from the third cache, or from memory; V that does not stay in the second cache is read again for
+  // each register tile of filters.
+  const double l2 = number(l2_bytes_of(info));
+  const double weights = 4 * channels * filter_blocks * number(g.block_filters);
+  if (weights * number(problem.groups) > number(info.l3_bytes) / 4)
+    cycles += weights / 20;
+  else if (weights > l2 / 2)
+    cycles += weights / 60;
+  if (4 * number(g.scratch) > l2) cycles += 4 * number(g.multiplied) * filter_blocks / 100;
+  // Sixteen registers do not hold what a strip's transform has: on a Zen 3 all of it takes so much longer
+  // beside what winograd is estimated to take.
+  if (config.vector_bits < 512) cycles *= 1.35;
+  const TaskGrid grid{problem.groups, g.all_tiles, g.tiles, 1, 1, g.filter_blocks, g.task_filter_blocks};
+  return cycles * number(problem.groups * g.all_tiles) / number(g.tiles) * grid.longest_share(info.units);
+}
+
+Support winograd_filters_supports(const ConvProblem& problem, const DeviceInfo& info) {
+  const ConvProblem& a = problem;
+  if (a.layout != Layout::nchw) return Support::no("it is for NCHW");
+  if (a.r != kWinogradTaps || a.s != kWinogradTaps || a.stride_h != a.stride_w || a.stride_h > 2 ||
+      a.dilation_h != 1 || a.dilation_w != 1)
+    return Support::no("it is for 3x3 filters with strides of 1 or of 2, without dilation");
+  return winograd_supports(problem, info);
+}
+
+Support winograd_filters_accepts(const ConvProblem& problem, const DeviceInfo& info,
+                                 const WinogradFiltersConfig& config) {
+  if (Support support = winograd_filters_supports(problem, info); !support) return support;
+  if (config.vector_bits > widest_vector_bits(info) || !direct_kernels(config.vector_bits))
+    return Support::no(fmt::format("vector_bits={} is not to be had here", config.vector_bits));
+  if (!winograd_filters_multiply(config.vector_bits, config.block, config.vectors))
+    return Support::no(fmt::format("there is no {}x{} register tile", config.block, config.vectors));
+  if (config.tiles < 1 || config.filters < 0)
+    return Support::no("tiles must be at least 1, filters at least 0");
+  if (const double bytes = winograd_filters_scratch_bytes(problem, config); bytes > kMaxScratchBytes)
+    return Support::no(fmt::format("its scratch memory would be {:.0f} MiB a thread", bytes / 1048576));
+  return Support::yes();
+}
+
+std::vector<WinogradFiltersConfig> winograd_filters_candidates(const ConvProblem& problem,
+                                                               const DeviceInfo& info) {
+  constexpr int kBlocks[] = {1, 2, 3, 4, 6, 9, 13, 19, 28};
+  constexpr int kFewestSums = 8;  // fewer wait for each other
+  const int bits = widest_vector_bits(info), lanes = direct_kernels(bits)->lanes;
+  std::vector<RankedFilters> all;
+  const auto add = [&](WinogradFiltersConfig config) {
+    const WinogradFiltersGeometry g(problem, config, lanes);
+    // More than all tiles at once is the same again.
+    if (config.tiles >= g.all_tiles + config.block && config.tiles > config.block) return;
+    for (const std::int64_t parts : {1, 2, 4}) {
+      if (parts > g.filter_blocks) break;
+      if (parts > 1) config.filters = static_cast<int>(((g.filter_blocks - 1) / parts + 1) * g.block_filters);
+      all.push_back({winograd_filters_cycles(problem, info, config), config});
+    }
+  };
+  for (const WinogradFiltersTile& tile : winograd_filters_kernels(bits)->tiles)
+    for (const int vectors : {tile.vectors, tile.vectors - 1})
+      for (const int blocks : kBlocks) {
+        const WinogradFiltersConfig config{
+            .vector_bits = bits, .block = tile.tiles, .vectors = vectors, .tiles = blocks * tile.tiles};
+        if (tile.tiles * vectors >= kFewestSums && winograd_filters_accepts(problem, info, config))
+          add(config);
+      }
+  std::stable_sort(all.begin(), all.end(),
+                   [](const RankedFilters& a, const RankedFilters& b) { return a.estimate < b.estimate; });
+  all.resize(std::min(all.size(), kMostFiltersCandidates));
+  std::vector<WinogradFiltersConfig> configs;
+  for (const RankedFilters& ranked : all) configs.push_back(ranked.config);
+  return configs;
+}
+
+}  // namespace convtune::cpu

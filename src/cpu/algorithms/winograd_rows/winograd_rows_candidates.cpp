@@ -1,0 +1,159 @@
+// See winograd_rows_candidates.h; which precision allows it: docs/decisions/0076.
+#include "cpu/algorithms/winograd_rows/winograd_rows_candidates.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "contract/abilities.h"
+#include "cpu/algorithms/direct/direct_candidates.h"
+#include "cpu/algorithms/winograd_rows/winograd_rows_kernels.h"
+#include "cpu/model/estimates.h"
+#include "cpu/tile/direct_kernels.h"
+#include "cpu/tile/instruction_sets.h"
+#include "cpu/tile/winograd/winograd_roundings.h"
+
+namespace convtune::cpu {
+namespace {
+
+// Output channels of a group that pay for the transform of the input; input channels above which both axes
+// save more; taps and strides along an axis.
+constexpr std::int64_t kFewestRowsFilters = 16, kMostChannels = 32, kMostRowsTaps = 32;
+constexpr double kLeastSavedByRows = 1.3;  // times fewer products
+constexpr std::size_t kMostRowsCandidates = 32;
+
+struct RankedRows {
+  double estimate;
+  WinogradRowsConfig config;
+};
+
+// Roundings that are not a sum's own: of an input, of a weight, two of an output, and the bias.
+constexpr double kOtherRoundings = 5;
+
+Support pays(const ConvProblem& a) {
+  const auto number = [](std::int64_t count) { return static_cast<double>(count); };
+  const WinogradAxis rows(a.r, a.stride_h, 2);
+  const double saved = 2 * number(a.r) / number(std::ssize(rows.products));
+  if (saved < kLeastSavedByRows)
+    return Support::no(
+        fmt::format("it would make {:.2f} times fewer products, and {} pay", saved, kLeastSavedByRows));
+  const double channels = number(a.c / a.groups), taps = number(a.r * a.s), along = number(a.s);
+  const WinogradRoundings down = winograd_roundings_of(rows);
+  const double squares =
+      (down.of_sums * along * along * channels + kOtherRoundings * down.of_products * along) / taps;
+  if (std::sqrt(squares) > kMostOfLimit * std::sqrt(channels * taps + 1))
+    return Support::no("its sums are too short for their errors to average out as the precision expects");
+  return Support::yes();
+}
+
+}  // namespace
+
+// Measured on one core of a Zen 5; only the order matters: the tuner measures.
+double winograd_rows_cycles(const ConvProblem& problem, const DeviceInfo& info,
+                            const WinogradRowsConfig& config) {
+  const int lanes = direct_kernels(config.vector_bits)->lanes;
+  const WinogradRowsGeometry g(problem, config, lanes);
+  const auto number = [](std::int64_t count) { return static_cast<double>(count); };
+  const double l2 = number(l2_bytes_of(info));
+  const std::int64_t row_vectors = (g.output_cols - 1) / lanes + 1;
+  const LineBlocks row_blocks(row_vectors, config.vectors, g.line_unit);
+  const double vectors = number(row_vectors), blocks = number(row_blocks.count);
+  const double width = vectors / blocks, sums = config.channels * width;
+  const double loads = (config.channels + 2 * width) / 2;
+  const double tap = 0.65 * (std::max({sums / 2, loads, 4.0}) + loads);
+  const double pairs = number(problem.n * problem.groups * ((g.output_rows + 1) / 2));
+  double cycles =
+      pairs * number(g.filter_blocks) * blocks * (number(std::ssize(g.taps)) * tap + 4 * sums + 40);
+
+  // Stores, as direct counts them.
+  const double rows = 2 * pairs * number(g.group_filters), element = size_of(problem.dtype.y);
+  const double task_bytes =
+      element * number(2 * g.pairs * g.output_cols) * number(g.task_filter_blocks * config.channels);
+  const bool past_caches = config.stream != 0;
+  cycles += (store_cycles(problem, info, past_caches, task_bytes) +
+             meeting_lines_cycles(problem, info, config.stream)) *
+            rows * vectors;
+  if (past_caches && g.output_cols % 16 != 0) cycles += 30 * rows;
+  cycles += rows * cut_lines_cycles(problem, row_blocks, lanes * size_of(problem.dtype.y), past_caches);
+
+  // Rows split, and their transform; threads that share rows each make them.
+  const double windows = number(problem.n * problem.groups * g.row_tasks);
+  const double shared = std::max(1.0, number(info.units) * number(g.filter_tasks) / number(g.tasks + 1));
+  const double channels = number(g.group_channels), row = number(g.row_floats) / lanes;
+  cycles += shared * windows * channels *
+            (number(g.window_rows) * (30 + 3 * row) +
+             number(g.pairs * std::ssize(g.axis.products)) * (2 * row + 4));
+  // V that does not stay in the second cache beside the weights.
+  const double kept = 4 * number(g.scratch - g.transformed + g.filter_blocks * g.packed_block);
+  if (kept > 0.7 * l2) cycles += windows * number(g.filter_tasks) * kept / 8;
+
+  const TaskGrid grid{problem.n * problem.groups, (g.output_rows + 1) / 2, g.pairs, 1, 1, g.filter_blocks,
+                      g.task_filter_blocks};
+  return cycles * grid.longest_share(info.units);
+}
+
+Support winograd_rows_supports(const ConvProblem& problem, const DeviceInfo& info) {
+  const Abilities abilities{.activations = {Activation::none, Activation::relu, Activation::clip}};
+  if (Support support = within(abilities, problem); !support) return support;
+  const ConvProblem& a = problem;
+  if (a.layout != Layout::nchw) return Support::no("it is for NCHW");
+  if (a.dilation_h != 1 || a.dilation_w != 1) return Support::no("it is for filters without dilation");
+  if (a.k / a.groups < kFewestRowsFilters)
+    return Support::no(fmt::format("it is for {} output channels of a group or more", kFewestRowsFilters));
+  if (a.c / a.groups > kMostChannels)
+    return Support::no(fmt::format("it is for {} input channels of a group or fewer", kMostChannels));
+  if (std::max({a.r, a.s, a.stride_h, a.stride_w}) > kMostRowsTaps)
+    return Support::no(fmt::format("it is for filters and strides of {} or less", kMostRowsTaps));
+  if (Support support = pays(a); !support) return support;
+  const int bits = widest_vector_bits(info);
+  if (bits == 0) return Support::no(fmt::format("it has no code for the instruction set '{}'", info.isa));
+  const WinogradRowsConfig smallest{.vector_bits = bits, .channels = 12, .vectors = 6};
+  if (const double bytes = winograd_rows_scratch_bytes(a, smallest); bytes > kMaxScratchBytes)
+    return Support::no(fmt::format("the smallest task takes {:.0f} MiB, more than {:.0f} MiB",
+                                   bytes / 1048576, kMaxScratchBytes / 1048576));
+  return Support::yes();
+}
+
+Support winograd_rows_accepts(const ConvProblem& problem, const DeviceInfo& info,
+                              const WinogradRowsConfig& config) {
+  if (Support support = winograd_rows_supports(problem, info); !support) return support;
+  if (config.vector_bits > widest_vector_bits(info) || !direct_kernels(config.vector_bits))
+    return Support::no(fmt::format("vector_bits={} is not to be had here", config.vector_bits));
+  if (!find_winograd_rows_tile(config.vector_bits, config.channels, config.vectors))
+    return Support::no(fmt::format("there is no {}x{} register tile", config.channels, config.vectors));
+  if (config.rows < 1 || config.filters < 0 || config.stream < 0 || config.stream > 2)
+    return Support::no("rows must be at least 1, filters at least 0, stream 0, 1 or 2");
+  if (const double bytes = winograd_rows_scratch_bytes(problem, config); bytes > kMaxScratchBytes)
+    return Support::no(fmt::format("its scratch memory would be {:.0f} MiB a thread", bytes / 1048576));
+  const int lanes = direct_kernels(config.vector_bits)->lanes;
+  if (config.stream == 2 && !WinogradRowsGeometry(problem, config, lanes).may_stagger)
+    return Support::no(
+        "stream=2 needs planes a multiple of 2 KiB apart, rows and register tiles of whole lines of 64 "
+        "bytes");
+  return Support::yes();
+}
+
+std::vector<WinogradRowsConfig> winograd_rows_candidates(const ConvProblem& problem, const DeviceInfo& info) {
+  constexpr int kMostRows = 32;
+  const std::int64_t k = problem.k / problem.groups, pairs = (problem.p() + 1) / 2;
+  const int bits = widest_vector_bits(info);
+  std::vector<RankedRows> all;
+  for (const WinogradRowsTile& tile : winograd_rows_kernels(bits)->tiles)
+    for (int rows = 1; rows <= kMostRows && (rows == 1 || rows < 2 * pairs); rows *= 2)
+      for (const int parts : {1, 2, 4})
+        for (const int stream : {0, 1, 2}) {
+          WinogradRowsConfig config{bits, tile.channels, tile.vectors, rows, 0, stream};
+          if (parts > 1) config.filters = static_cast<int>((k - 1) / parts + 1);
+          if (winograd_rows_accepts(problem, info, config))
+            all.push_back({winograd_rows_cycles(problem, info, config), config});
+        }
+  std::stable_sort(all.begin(), all.end(),
+                   [](const RankedRows& a, const RankedRows& b) { return a.estimate < b.estimate; });
+  keep_mixed(all, kMostRowsCandidates);
+  std::vector<WinogradRowsConfig> configs;
+  for (const RankedRows& ranked : all) configs.push_back(ranked.config);
+  return configs;
+}
+
+}  // namespace convtune::cpu

@@ -1,0 +1,53 @@
+// The vector code of Winograd's convolution along one axis, compiled once for each instruction set and chosen
+// at run time as that of the direct convolution. winograd_rows.cpp is the only caller.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "cpu/tile/bounds.h"
+#include "cpu/tile/stagger.h"
+
+namespace convtune::cpu {
+
+// Two rows of outputs of a register tile, from the sums m of its four products:
+//   sum[0] = m0 + m1 + m2,  sum[1] = m1 - m2 - m3,  m = sum over t of weights[t][i] * window[taps[t] + l]
+//   i in [0, channels): output channels, l in [0, vectors * lanes): columns
+// The taps are those of m1, which begins with the bias, of m2, of m0, and of -m3.
+struct WinogradRowsArgs {
+  const float* window;
+  const std::int32_t* taps;
+  std::array<std::int64_t, 4> counts;
+  const float *weights, *bias;  // [tap][channels], [channels]
+  // Both rows of columns [skip, count) go through the activation to the first y_channels channels of y, whose
+  // planes lie y_stride apart and whose rows y_row; of the second row nothing where it lies below the image.
+  // skip is less than a vector. Where y is null they go to sums as they are: [row][channel][whole vectors],
+  // aligned.
+  float *y, *sums;
+  std::int64_t y_stride, y_row, y_channels, skip, count;
+  Bounds bounds;
+  bool second, stream;  // stream: whole, aligned vectors go past the caches
+  Stagger stagger{};    // WinogradRowsTile::staggered: whole, aligned lines that do, a ring for each row
+};
+using WinogradRowsKernel = void (*)(const WinogradRowsArgs&);
+
+// kernels[v - 1] does the first v vectors of a register tile.
+struct WinogradRowsTile {
+  int channels, vectors;
+  std::array<WinogradRowsKernel, 6> kernels, staggered;  // the second of args.stagger
+};
+
+struct WinogradRowsKernels {
+  std::span<const WinogradRowsTile> tiles;
+  // The greatest of `bits` and the absolute values of from[0, count), as the bits of a float: those of NaN
+  // are above all others.
+  std::int32_t (*largest)(const float* from, std::int64_t count, std::int32_t bits);
+};
+
+// Null where this build has no code for that width, as direct_kernels().
+const WinogradRowsKernels* winograd_rows_kernels(int vector_bits);
+// Null where there is no such register tile.
+const WinogradRowsTile* find_winograd_rows_tile(int vector_bits, int channels, int vectors);
+
+}  // namespace convtune::cpu

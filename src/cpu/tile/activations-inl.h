@@ -1,0 +1,80 @@
+// The activations of a problem, on vectors of floats; in single precision they agree with
+// problem/epilogue.h's. Included once for each target, as vectors-inl.h is, behind <hwy/foreach_target.h>.
+#if defined(CONVTUNE_ACTIVATIONS_INL) == defined(HWY_TARGET_TOGGLE)
+#ifdef CONVTUNE_ACTIVATIONS_INL
+#undef CONVTUNE_ACTIVATIONS_INL
+#else
+#define CONVTUNE_ACTIVATIONS_INL
+#endif
+
+#include <hwy/contrib/math/math-inl.h>
+
+#include "convtune/problem.h"
+#include "cpu/tile/vectors-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+#if HWY_TARGET != HWY_SCALAR  // there, nothing is transposed, and nobody asks
+namespace convtune::cpu {
+namespace HWY_NAMESPACE {
+
+// 1 / (1 + exp(-v)) by the exponential of a number that is not above 0; a NaN in v does not show.
+HWY_INLINE Vector sigmoid(Vector v) {
+  const Floats d;
+  const Vector one = hn::Set(d, 1.0F), e = hn::Exp(d, hn::Neg(hn::Abs(v)));
+  return hn::Div(hn::IfThenElse(hn::Lt(v, hn::Zero(d)), e, one), hn::Add(one, e));
+}
+
+// erfc(z) for z >= 0: Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26, within 1.5e-7.
+HWY_INLINE Vector erfc(Vector z) {
+  const Floats d;
+  const Vector t = hn::Div(hn::Set(d, 1.0F), hn::MulAdd(hn::Set(d, 0.3275911F), z, hn::Set(d, 1.0F)));
+  Vector sum = hn::Set(d, 1.061405429F);
+  for (const float coefficient : {-1.453152027F, 1.421413741F, -0.284496736F, 0.254829592F})
+    sum = hn::MulAdd(sum, t, hn::Set(d, coefficient));
+  return hn::Mul(hn::Mul(sum, t), hn::Exp(d, hn::Neg(hn::Mul(z, z))));
+}
+
+// Comparisons with NaN are false, and keep it.
+template <Activation activation>
+HWY_INLINE Vector activate(Vector v, float alpha, float beta) {
+  const Floats d;
+  const Vector zero = hn::Zero(d);
+  if constexpr (activation == Activation::relu) {
+    return hn::IfThenElse(hn::Lt(v, zero), zero, v);
+  } else if constexpr (activation == Activation::clip) {
+    const Vector lower = hn::Set(d, alpha), upper = hn::Set(d, beta);
+    v = hn::IfThenElse(hn::Lt(v, lower), lower, v);
+    return hn::IfThenElse(hn::Gt(v, upper), upper, v);
+  } else if constexpr (activation == Activation::silu) {
+    return hn::Mul(v, sigmoid(v));
+  } else if constexpr (activation == Activation::gelu_erf) {
+    const Vector half_tail =
+        hn::Mul(hn::Set(d, 0.5F), erfc(hn::Mul(hn::Abs(v), hn::Set(d, 0.70710678118654752F))));
+    const Vector share = hn::IfThenElse(hn::Lt(v, zero), half_tail, hn::Sub(hn::Set(d, 1.0F), half_tail));
+    return hn::Mul(v, share);
+  } else if constexpr (activation == Activation::gelu_tanh) {
+    // (1 + tanh(u)) / 2 is the sigmoid of 2u.
+    const Vector cube = hn::Mul(hn::Mul(v, v), v);
+    const Vector u = hn::MulAdd(hn::Set(d, 0.044715F), cube, v);
+    return hn::Mul(v, sigmoid(hn::Mul(hn::Set(d, 1.5957691216057308F), u)));
+  } else if constexpr (activation == Activation::hardswish) {
+    const Vector three = hn::Set(d, 3.0F);
+    const Vector gate = hn::Max(hn::Add(v, three), zero);
+    const Vector below = hn::Div(hn::Mul(v, gate), hn::Set(d, 6.0F));  // NaN for NaN, by the product
+    return hn::IfThenElse(hn::Ge(v, three), v, below);
+  } else if constexpr (activation == Activation::leaky_relu) {
+    return hn::IfThenElse(hn::Gt(v, zero), v, hn::Mul(hn::Set(d, alpha), v));
+  } else if constexpr (activation == Activation::sigmoid) {
+    return hn::IfThenElse(hn::IsNaN(v), v, sigmoid(v));
+  } else {
+    static_assert(activation == Activation::none);
+    return v;
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace convtune::cpu
+#endif
+HWY_AFTER_NAMESPACE();
+
+#endif
