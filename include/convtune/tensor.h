@@ -13,6 +13,7 @@ namespace convtune {
 
 // Element type of a tensor in memory.
 enum class DType { f32, f16, bf16 };
+constexpr DType kLastDType = DType::bf16;
 
 // The element types of a problem's tensors. A residual has the output's type; a gradient has that of the
 // tensor that it is the gradient of.

@@ -20,7 +20,7 @@ struct Ceilings {
   double bytes_per_second = 0;  // copying memory: bytes read plus bytes written
   // The other precisions of a GPU. 0, as on a CPU: they are multiplied as fast as the above.
   double fp32_flops_per_second = 0;  // by ordinary units, or as three products of tf32 where that is faster
-  double half_flops_per_second = 0;  // fp16 and bf16, sums in fp32
+  double fp16_flops_per_second = 0, bf16_flops_per_second = 0;  // sums in fp32
 
   double peak(Precision) const;  // multiply-adds a second in that precision
 };

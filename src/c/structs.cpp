@@ -78,7 +78,7 @@ void copy_numbers(const auto& from, auto& to) {
 
 // The numbers of the two faces are the same; of activations, tests/unit/problem/tensor_test.cpp says so.
 static_assert(CONVTUNE_F32 == static_cast<int>(DType::f32) && CONVTUNE_F16 == static_cast<int>(DType::f16) &&
-              CONVTUNE_BF16 == static_cast<int>(DType::bf16));
+              CONVTUNE_BF16 == static_cast<int>(kLastDType));
 static_assert(CONVTUNE_NCHW == static_cast<int>(Layout::nchw) &&
               CONVTUNE_NHWC == static_cast<int>(Layout::nhwc));
 static_assert(CONVTUNE_AUTOMATIC == static_cast<int>(Precision::automatic) &&
@@ -109,9 +109,9 @@ ConvProblem read_problem(const convtune_problem* problem) {
   const auto or_1 = [](std::int64_t value) { return value == 0 ? 1 : value; };
   to.d = or_1(from.d), to.t = or_1(from.t);
   to.stride_d = or_1(from.stride_d), to.dilation_d = or_1(from.dilation_d);
-  to.dtype = checked("problem: dtype", from.dtype, DType::bf16);
+  to.dtype = checked("problem: dtype", from.dtype, kLastDType);
   const auto own_type = [&](const char* field, std::int32_t value, DType& type) {
-    if (value != 0) type = checked(field, value - 1, DType::bf16);
+    if (value != 0) type = checked(field, value - 1, kLastDType);
   };
   own_type("problem: w_dtype - 1", from.w_dtype, to.dtype.w);
   own_type("problem: y_dtype - 1", from.y_dtype, to.dtype.y);

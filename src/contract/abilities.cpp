@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "problem/epilogue.h"
+
 namespace convtune {
 namespace {
 
@@ -39,7 +41,7 @@ Support within(const Abilities& abilities, const ConvProblem& problem) {
     return Support::no(fmt::format("its activations are {}, not {}", names(abilities.activations),
                                    to_string(problem.activation)));
   if (problem.residual && !abilities.residual) return Support::no("it adds no residual");
-  if (problem.rounding == Rounding::eager && types.y != DType::f32 && !abilities.eager_rounding)
+  if (rounds_each_step(problem) && !abilities.eager_rounding)
     return Support::no("it rounds once, not eagerly");
   return Support::yes();
 }

@@ -11,6 +11,7 @@
 #include "base/quoted.h"
 #include "contract/abilities.h"
 #include "convtune/error.h"
+#include "problem/element.h"
 
 namespace convtune {
 namespace {
@@ -51,9 +52,7 @@ std::string fill_template(std::string_view file, const Words& words) {
 }
 
 std::string dtype_of(const ConvProblem& a) {
-  return a.dtype == DType::f16    ? "torch.float16"
-         : a.dtype == DType::bf16 ? "torch.bfloat16"
-                                  : "torch.float32";
+  return fmt::format("torch.{}", element_row(a.dtype.x).torch_name);
 }
 
 Words layer_words(const ExportLayer& layer, std::size_t layers) {

@@ -98,7 +98,7 @@ void strew_all(const ConvProblem& a, TestTensors& tensors, Draws& draws) {
 // A number that is denormal in the type even times 3. Of f32 with places to spare for the fractions
 // of Winograd's transforms; products of f16 are sums of f32.
 float denormal_unit(DType type) {
-  return type == DType::f16 ? 0x1p-24F : type == DType::bf16 ? 0x1p-133F : 0x1p-139F;
+  return type == DType::f32 ? 0x1p-139F : static_cast<float>(element_row(type).least_denormal());
 }
 
 void scale(std::vector<float>& values, DType type, float by) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 
@@ -36,7 +37,6 @@ namespace {
 
 constexpr std::size_t kCanaryBytes = 4096;
 constexpr unsigned char kCanary = 0xCB;
-constexpr unsigned char kNaN = 0xFF;  // of every byte: NaN in every element type
 constexpr std::int64_t kMaxSets = 8;
 constexpr double kMinSampleUs = 50;
 constexpr std::size_t kBytesASample = 4096;  // an output is copied whole where that takes no longer
@@ -51,16 +51,10 @@ void in_parts(std::int64_t count, const Body& body) {
 
 // Whether numbers of the type are exact in products of the precision.
 bool is_exact(DType type, Precision precision) {
-  switch (precision) {
-    case Precision::tf32:
-      return type != DType::f32;
-    case Precision::fp16:
-      return type == DType::f16;
-    case Precision::bf16:
-      return type == DType::bf16;
-    default:
-      return true;  // fp32 products: the sum's own rounding covers them
-  }
+  if (precision == Precision::automatic || precision == Precision::fp32)
+    return true;  // the sum's own rounding covers them
+  const ElementRow& row = element_row(type);
+  return row.products == precision || (precision == Precision::tf32 && row.mantissa_bits <= 11);
 }
 
 // Whether the activation of an exact sum is exact.
@@ -68,13 +62,13 @@ bool is_exact(Activation activation) {
   return activation == Activation::none || activation == Activation::relu || activation == Activation::clip;
 }
 
-// True where operands below their type's least normal number are operands as others are: not in products of
-// bf16, which processors' instructions take from 0 (vdpbf16ps), nor where products are less precise than
-// operands.
+// True where operands below their type's least normal number are operands as others are: not where products
+// are less precise than operands.
 bool keeps_denormals(const ConvProblem& a) {
-  const auto is = [&](DType type) { return a.dtype.x == type || a.dtype.w == type || a.dtype.y == type; };
-  return !is(DType::bf16) && a.dtype.bias != DType::bf16 &&
-         (a.precision == Precision::fp32 || !is(DType::f32));
+  const auto& [x, w, y, bias] = a.dtype;
+  return std::ranges::all_of(std::array{x, w, y, bias},
+                             [](DType type) { return element_row(type).keeps_denormals; }) &&
+         (a.precision == Precision::fp32 || std::ranges::count(std::array{x, w, y}, DType::f32) == 0);
 }
 
 // How far a sum of TestData::denormal may be off: by the last places of its terms, or by all of them. The
@@ -116,8 +110,9 @@ Testbed::Fenced Testbed::fenced(std::size_t bytes) {
 }
 
 // NaN everywhere: what nobody writes shows, and no timed run is the first to touch a page.
-void Testbed::poison(const Fenced& result) {
-  const std::vector<unsigned char> nan(std::min(result.bytes, std::size_t{1} << 20), kNaN);
+void Testbed::poison(const Fenced& result, DType type) {
+  const std::vector<unsigned char> nan(std::min(result.bytes, std::size_t{1} << 20),
+                                       element_row(type).nan_byte);
   for (std::size_t done = 0; done < result.bytes;) {
     const std::size_t bytes = std::min(nan.size(), result.bytes - done);
     backend_.upload(static_cast<unsigned char*>(result.data()) + done, nan.data(), bytes);
@@ -170,8 +165,8 @@ Testbed::Set Testbed::make_set() {
       set.tensors.dw = used(set.result);
       break;
   }
-  poison(set.result);
-  poison(set.dbias);
+  poison(set.result, result_.type);
+  poison(set.dbias, result_.bias_type);
   return set;
 }
 
@@ -263,7 +258,7 @@ bool Testbed::is_right(const Sample& sample, float got, const Executable& execut
   // A sigmoid of nothing is a half: its own last place counts, however small the sum is. Two of them.
   const double of_type = type != DType::f32 || !exact_activation ? 2 * unit_roundoff(type) : 0;
   return error <= of_sum * magnitude + of_type * roundings + denormals +
-                      (type == DType::f16 ? 0x1p-24 : 0);  // NaN: false
+                      element_row(type).least_denormal();  // NaN: false
 }
 
 void Testbed::pack(const Executable& executable, void* packed) const {
@@ -301,15 +296,16 @@ CheckResult Testbed::check(const Executable& executable) {
   const Set& set = sets_[0];
   const Fenced& result_tensor = set.result;
   if (result_tensor.bytes <= samples_.size() * kBytesASample) {
-    poison(result_tensor);
+    poison(result_tensor, result_.type);
   } else {
     std::vector<std::int64_t> offsets;
     for (const Sample& sample : samples_)
       if (sample.index < result_.elements) offsets.push_back(sample.index);
     backend_.fill_at(result_tensor.data(), offsets,
-                     std::vector<unsigned char>(static_cast<std::size_t>(size_of(result_.type)), kNaN));
+                     std::vector<unsigned char>(static_cast<std::size_t>(size_of(result_.type)),
+                                                element_row(result_.type).nan_byte));
   }
-  poison(set.dbias);
+  poison(set.dbias, result_.bias_type);
   if (problem_.n > 0 || problem_.direction == Direction::backward_weights)
     executable.run(set.tensors, packed.data(), nullptr);
   backend_.synchronize(nullptr);

@@ -78,7 +78,7 @@ class Testbed {
   };
   Fenced fenced(std::size_t bytes);
   Fenced to_device(DType type, const std::vector<float>& values);
-  void poison(const Fenced& result);
+  void poison(const Fenced& result, DType type);
   bool intact(const Fenced& fenced) const;
 
   // The tensors of one run. What the problem has no use for is fenced memory of no size, which is checked

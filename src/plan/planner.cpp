@@ -7,6 +7,7 @@
 
 #include "plan/algorithms.h"
 #include "plan/recorded_batches.h"
+#include "problem/element.h"
 
 namespace convtune {
 namespace {
@@ -102,8 +103,8 @@ Precision automatic_precision(const ConvProblem& problem, Precision of_f32) {
   const DType one = problem.direction == Direction::backward_data ? types.y : types.x;
   const DType other = problem.direction == Direction::backward_weights ? types.y : types.w;
   if (one != other) return Precision::fp32;
-  if (one == DType::f16) return Precision::fp16;
-  return one == DType::bf16 ? Precision::bf16 : of_f32;
+  const Precision own = element_row(one).products;
+  return own == Precision::automatic ? of_f32 : own;
 }
 
 ConvProblem resolve(const ConvProblem& problem, const Backend& backend) {

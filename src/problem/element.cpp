@@ -9,28 +9,15 @@
 namespace convtune {
 namespace {
 
-// The bits of a mantissa, the implied one with them, the least normal number, and the first power of two that
-// is too large.
-struct Format {
-  int bits;
-  double least_normal, too_large;
-};
-
-Format format_of(DType type) {
-  switch (type) {
-    case DType::f16:
-      return {11, 0x1p-14, 0x1p16};
-    case DType::bf16:
-      return {8, 0x1p-126, 0x1p128};
-    default:
-      return {24, 0x1p-126, 0x1p128};
-  }
+// Numbers as bits; one to be stored is one that the type holds exactly.
+float from_bf16(std::uint16_t bits) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16U);
+}
+std::uint16_t to_bf16(double value) {
+  return static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(static_cast<float>(value)) >> 16U);
 }
 
-// The bits of a number that the type holds exactly.
-std::uint16_t half_bits(DType type, double value) {
-  if (type == DType::bf16)
-    return static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(static_cast<float>(value)) >> 16U);
+std::uint16_t to_f16(double value) {
   const unsigned sign = std::signbit(value) ? 0x8000U : 0U;
   const double magnitude = std::abs(value);
   if (std::isnan(value)) return static_cast<std::uint16_t>(sign | 0x7e00U);
@@ -44,8 +31,7 @@ std::uint16_t half_bits(DType type, double value) {
                                     (static_cast<unsigned>(mantissa * 0x1p11) & 0x3ffU));
 }
 
-float from_half_bits(DType type, std::uint16_t bits) {
-  if (type == DType::bf16) return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16U);
+float from_f16(std::uint16_t bits) {
   const int exponent = bits >> 10U & 0x1fU;
   const auto mantissa = static_cast<float>(bits & 0x3ffU);
   float magnitude = 0;
@@ -63,33 +49,47 @@ float from_half_bits(DType type, std::uint16_t bits) {
 
 double rounded(DType type, double value) {
   if (value == 0 || !std::isfinite(value)) return value;
-  const auto [bits, least_normal, too_large] = format_of(type);
+  const ElementRow& row = element_row(type);
   double nearest = 0;
-  if (std::abs(value) >= least_normal) {
+  if (std::abs(value) >= row.least_normal) {
     // Half a last place is added to the double's bits, less one where the last place is even, and what is
     // below it is cut off. A carry moves the exponent, as it should.
-    const int below = 53 - bits;
+    const int below = 53 - row.mantissa_bits;
     auto pattern = std::bit_cast<std::uint64_t>(value);
     pattern += (std::uint64_t{1} << (below - 1)) - 1 + ((pattern >> below) & 1U);
     nearest = std::bit_cast<double>(pattern >> below << below);
   } else {
-    const double last_place = std::ldexp(least_normal, 1 - bits);
+    const double last_place = row.least_denormal();
     nearest = std::nearbyint(value / last_place) * last_place;
   }
-  return std::abs(nearest) >= too_large ? std::copysign(std::numeric_limits<double>::infinity(), value)
-                                        : nearest;
+  return std::abs(nearest) >= row.too_large ? std::copysign(std::numeric_limits<double>::infinity(), value)
+                                            : nearest;
 }
 
 float load(DType type, const void* tensor, std::int64_t index) {
-  if (type == DType::f32) return static_cast<const float*>(tensor)[index];
-  return from_half_bits(type, static_cast<const std::uint16_t*>(tensor)[index]);
+  switch (type) {
+    case DType::f32:
+      return static_cast<const float*>(tensor)[index];
+    case DType::f16:
+      return from_f16(static_cast<const std::uint16_t*>(tensor)[index]);
+    case DType::bf16:
+      return from_bf16(static_cast<const std::uint16_t*>(tensor)[index]);
+  }
+  return std::numeric_limits<float>::quiet_NaN();  // of no type
 }
 
 void store(DType type, void* tensor, std::int64_t index, double value) {
-  if (type == DType::f32)
-    static_cast<float*>(tensor)[index] = static_cast<float>(value);
-  else
-    static_cast<std::uint16_t*>(tensor)[index] = half_bits(type, rounded(type, value));
+  switch (type) {
+    case DType::f32:
+      static_cast<float*>(tensor)[index] = static_cast<float>(value);
+      break;
+    case DType::f16:
+      static_cast<std::uint16_t*>(tensor)[index] = to_f16(rounded(type, value));
+      break;
+    case DType::bf16:
+      static_cast<std::uint16_t*>(tensor)[index] = to_bf16(rounded(type, value));
+      break;
+  }
 }
 
 std::vector<float> to_floats(DType type, const void* tensor, std::int64_t count) {
@@ -115,7 +115,7 @@ std::vector<unsigned char> to_bytes(DType type, const std::vector<float>& values
 }
 
 double unit_roundoff(DType type) {
-  return std::ldexp(1.0, -format_of(type).bits);
+  return std::ldexp(1.0, -element_row(type).mantissa_bits);
 }
 
 }  // namespace convtune

@@ -148,8 +148,9 @@ void draw_rarities(Random& random, std::int64_t limit, ConvProblem& problem) {
       problem.dtype = DType::f16;
       break;
     case 4: {
-      constexpr std::array kTypes = {DType::f32, DType::f16, DType::bf16};
-      const auto pick = [&] { return kTypes[static_cast<std::size_t>(random.between(0, 2))]; };
+      const auto pick = [&] {
+        return static_cast<DType>(random.between(0, static_cast<std::int64_t>(kLastDType)));
+      };
       const DType x = pick(), w = pick(), y = pick();  // in this order: arguments have none
       problem.dtype = {x, w, y, random.one_in(2) ? w : DType::f32};
       break;

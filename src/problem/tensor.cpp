@@ -2,6 +2,7 @@
 #include "convtune/tensor.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <utility>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "base/quoted.h"
 #include "convtune/error.h"
 #include "problem/activation.h"
+#include "problem/element.h"
 
 namespace convtune {
 namespace {
@@ -16,7 +18,11 @@ namespace {
 template <class Enum>
 using Name = std::pair<Enum, std::string_view>;
 
-constexpr Name<DType> kDTypes[] = {{DType::f32, "f32"}, {DType::f16, "f16"}, {DType::bf16, "bf16"}};
+constexpr auto kDTypes = [] {
+  std::array<Name<DType>, kElements.size()> names;
+  for (std::size_t i = 0; i < names.size(); ++i) names[i] = {kElements[i].type, kElements[i].name};
+  return names;
+}();
 // The first name of a value is the one that is written.
 constexpr Name<Layout> kLayouts[] = {{Layout::nchw, "nchw"},  {Layout::nhwc, "nhwc"},
                                      {Layout::nchw, "ncw"},   {Layout::nhwc, "nwc"},
@@ -30,8 +36,8 @@ constexpr Name<Precision> kPrecisions[] = {{Precision::automatic, "auto"},
                                            {Precision::bf16, "bf16"}};
 constexpr Name<Rounding> kRoundings[] = {{Rounding::once, "once"}, {Rounding::eager, "eager"}};
 
-template <class Enum, std::size_t count>
-std::string_view name_of(const Name<Enum> (&names)[count], Enum value) {
+template <class Enum>
+std::string_view name_of(const auto& names, Enum value) {
   for (const auto& [known, name] : names)
     if (known == value) return name;
   throw Error(ErrorKind::invalid_argument,
@@ -113,7 +119,7 @@ Activation parse_activation(std::string_view text) {
 }
 
 std::int64_t size_of(DType dtype) {
-  return dtype == DType::f32 ? 4 : 2;
+  return element_row(dtype).bytes;
 }
 
 std::string to_string(Device device) {

@@ -18,6 +18,18 @@ namespace {
 constexpr double kBusy = 0.6;                                   // of a unit's peak
 constexpr double kEnoughOccupancy = 0.5, kFullOccupancy = 0.9;  // of the warps
 
+double tensor_core_tflops(const Target& target, DType type) {
+  switch (type) {
+    case DType::f32:
+      return target.tf32_tflops;
+    case DType::f16:
+      return target.fp16_tflops;
+    case DType::bf16:
+      break;
+  }
+  return target.bf16_tflops;
+}
+
 }  // namespace
 
 KernelAnalysis::KernelAnalysis(const KernelMetrics& metrics, const Target& target,
@@ -151,8 +163,7 @@ void KernelAnalysis::gain(double sm, double memory, const char* memory_name, dou
 
 std::string KernelAnalysis::roofline(const ConvProblem& problem) const {
   const double rate = problem.precision == Precision::fp32 ? target_.fp32_tflops()
-                      : problem.dtype == DType::f32        ? target_.tf32_tflops
-                                                           : target_.fp16_tflops;
+                                                           : tensor_core_tflops(target_, problem.dtype.x);
   const double compute = problem.flops() / (1e6 * rate),
                memory = problem.bytes() / (1e3 * target_.bandwidth_gb_s);
   std::string text = fmt::format("; the problem's floor on {} is {:.0f} us ({})", target_.name,

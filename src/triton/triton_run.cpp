@@ -9,6 +9,7 @@
 
 #include "base/quoted.h"
 #include "convtune/error.h"
+#include "problem/element.h"
 
 namespace convtune {
 namespace {
@@ -67,7 +68,7 @@ json words_of(const TritonRunSpec& spec, bool pick) {
   if (spec.problem) {
     const ConvProblem& a = *spec.problem;
     words["input"] = {a.n, a.c, a.h, a.w};
-    words["dtype"] = a.dtype == DType::f16 ? "float16" : a.dtype == DType::bf16 ? "bfloat16" : "float32";
+    words["dtype"] = element_row(a.dtype.x).torch_name;
   }
   return words;
 }

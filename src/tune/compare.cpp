@@ -46,9 +46,19 @@ std::string Contender::text() const {
 }
 
 double Ceilings::peak(Precision precision) const {
-  const bool half = precision == Precision::fp16 || precision == Precision::bf16;
-  const double own = half ? half_flops_per_second : precision == Precision::fp32 ? fp32_flops_per_second : 0;
-  return own > 0 ? own : flops_per_second;
+  const auto or_the_usual = [&](double own) { return own > 0 ? own : flops_per_second; };
+  switch (precision) {
+    case Precision::automatic:
+    case Precision::tf32:
+      break;
+    case Precision::fp32:
+      return or_the_usual(fp32_flops_per_second);
+    case Precision::fp16:
+      return or_the_usual(fp16_flops_per_second);
+    case Precision::bf16:
+      return or_the_usual(bf16_flops_per_second);
+  }
+  return flops_per_second;
 }
 
 Roofline roofline(const ConvProblem& problem, const Ceilings& ceilings) {

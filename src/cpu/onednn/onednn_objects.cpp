@@ -39,13 +39,14 @@ OnednnObject engine() {
 
 int data_type(DType type) {  // dnnl_data_type_t
   switch (type) {
+    case DType::f32:
+      return 3;
     case DType::f16:
       return 1;
     case DType::bf16:
-      return 2;
-    default:
-      return 3;
+      break;
   }
+  return 2;
 }
 
 // dnnl_alg_kind_t: each version has numbers of its own.

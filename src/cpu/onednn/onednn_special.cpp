@@ -32,7 +32,7 @@ bool hides_nan(const ConvProblem& a) {
 // Pairs of half-precision channels are multiplied at once: behind the last of an odd number a weight of 0
 // meets the next pixel's, and makes NaN of an infinity there (3.2, AVX512-BF16).
 bool pairs_pixels(const ConvProblem& a) {
-  return a.dtype.x != DType::f32 && a.c / a.groups % 2 != 0;
+  return size_of(a.dtype.x) == 2 && a.c / a.groups % 2 != 0;
 }
 
 bool is_padded(const ConvProblem& a) {
@@ -60,19 +60,24 @@ bool within(DType type, const void* tensor, std::int64_t count, float limit, int
   if (limit < 0) return false;
   // One or all: a team of another size than oneDNN's would be built anew.
   const int used = count * size_of(type) <= kBytesOfOneThread ? 1 : threads;
-  // Half types: the largest of their numbers that is no larger.
-  const bool bf16 = type == DType::bf16;
-  const std::uint16_t half_limit =
-      bf16 ? static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(limit) >> 16U)
-           : static_cast<std::uint16_t>(limit >= 65504 ? 0x7bff : 0);
+  // A part of the numbers beside the largest of the type that is no larger than the limit.
+  const auto right = [&](std::int64_t first, std::int64_t part) {
+    const auto bits = std::bit_cast<std::int32_t>(limit);
+    switch (type) {
+      case DType::f32:
+        return within(static_cast<const std::int32_t*>(tensor) + first, part, bits);
+      case DType::f16:
+        return within(static_cast<const std::int16_t*>(tensor) + first, part,
+                      static_cast<std::int16_t>(limit >= 65504 ? 0x7bff : 0));
+      case DType::bf16:
+        return within(static_cast<const std::int16_t*>(tensor) + first, part,
+                      static_cast<std::int16_t>(bits >> 16));
+    }
+    return false;
+  };
   std::atomic<bool> all = true;
   parallel_for(used, (count + kLanes - 1) / kLanes, [&](int, std::int64_t begin, std::int64_t end) {
-    const std::int64_t first = begin * kLanes, part = std::min(end * kLanes, count) - first;
-    const bool right = type == DType::f32 ? within(static_cast<const std::int32_t*>(tensor) + first, part,
-                                                   std::bit_cast<std::int32_t>(limit))
-                                          : within(static_cast<const std::int16_t*>(tensor) + first, part,
-                                                   std::bit_cast<std::int16_t>(half_limit));
-    if (!right) all = false;
+    if (!right(begin * kLanes, std::min(end * kLanes, count) - begin * kLanes)) all = false;
   });
   return all;
 }

@@ -61,18 +61,38 @@ HWY_INLINE BitVector to_f16(Vector v) {
 }
 
 HWY_INLINE Vector load_floats(DType type, const void* from) {
-  if (type == DType::f32) return hn::LoadU(Floats(), static_cast<const float*>(from));
-  return type == DType::bf16 ? from_bf16(load_halves(from)) : from_f16(load_halves(from));
+  switch (type) {
+    case DType::f32:
+      return hn::LoadU(Floats(), static_cast<const float*>(from));
+    case DType::f16:
+      return from_f16(load_halves(from));
+    case DType::bf16:
+      break;
+  }
+  return from_bf16(load_halves(from));
 }
 
 HWY_INLINE void store_floats(DType type, Vector v, void* to) {
-  if (type == DType::f32) return hn::StoreU(v, Floats(), static_cast<float*>(to));
-  const BitVector bits = type == DType::bf16 ? to_bf16(v) : to_f16(v);
-  hn::StoreU(narrow(bits), Halves(), static_cast<Bf16*>(to));
+  switch (type) {
+    case DType::f32:
+      return hn::StoreU(v, Floats(), static_cast<float*>(to));
+    case DType::f16:
+      return hn::StoreU(narrow(to_f16(v)), Halves(), static_cast<Bf16*>(to));
+    case DType::bf16:
+      return hn::StoreU(narrow(to_bf16(v)), Halves(), static_cast<Bf16*>(to));
+  }
 }
 
 HWY_INLINE Vector rounded_to(DType type, Vector v) {
-  return type == DType::bf16 ? from_bf16(to_bf16(v)) : type == DType::f16 ? from_f16(to_f16(v)) : v;
+  switch (type) {
+    case DType::f32:
+      return v;
+    case DType::f16:
+      return from_f16(to_f16(v));
+    case DType::bf16:
+      break;
+  }
+  return from_bf16(to_bf16(v));
 }
 
 // The first `count` elements, zeros behind them. Nothing past them is touched: it may be another thread's.

@@ -9,6 +9,8 @@
 #include "cpu/base/caches.h"
 #include "cpu/tile/vectors.h"
 #include "cpu/tile/weave.h"
+#include "problem/element.h"
+#include "problem/epilogue.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/tile/tensor_kernels.cpp"
@@ -139,8 +141,8 @@ template <Activation activation>
 HWY_INLINE void finish(const FinishArgs& args, Vector sums, Vector bias, std::int64_t place,
                        std::int64_t count) {
   const DType type = args.problem->dtype.y;
-  const bool eager = type != DType::f32 && args.problem->rounding == Rounding::eager;
-  const std::int64_t bytes = type == DType::f32 ? 4 : 2;
+  const bool eager = rounds_each_step(*args.problem);
+  const std::int64_t bytes = element_row(type).bytes;
   const auto step = [&](Vector v) { return eager ? rounded_to(type, v) : v; };
   Vector v = step(hn::Add(step(sums), bias));
   if (args.residual != nullptr) {

@@ -93,7 +93,7 @@ Ceilings measure_ceilings(Backend& backend) {
   };
   const double fp32 = peak(0), tf32 = peak(1), half = peak(2);
   // A product of two fp32 numbers can also be three of their tf32 parts.
-  return {tf32, measure_bytes_per_second(backend), std::max(fp32, tf32 / 3), half};
+  return {tf32, measure_bytes_per_second(backend), std::max(fp32, tf32 / 3), half, half};
 }
 
 }  // namespace convtune::cuda

@@ -11,13 +11,14 @@ using Dimensions = std::vector<std::int64_t>;
 
 CudnnData data_type(DType type) {
   switch (type) {
+    case DType::f32:
+      return CudnnData::f32;
     case DType::f16:
       return CudnnData::f16;
     case DType::bf16:
-      return CudnnData::bf16;
-    default:
-      return CudnnData::f32;
+      break;
   }
+  return CudnnData::bf16;
 }
 
 // ---- Where tensors lie --------------------------------------------------------------------------------

@@ -8,6 +8,7 @@
 
 #include "convtune/problem.h"
 #include "cuda/cudnn/cudnn_session.h"
+#include "problem/epilogue.h"
 
 namespace convtune::cuda {
 
@@ -29,7 +30,7 @@ inline bool has_epilogue(const ConvProblem& problem) {
 
 // An eager problem, where that makes a difference.
 inline bool rounds_eagerly(const ConvProblem& problem) {
-  return problem.rounding == Rounding::eager && problem.dtype.y != DType::f32 && has_epilogue(problem);
+  return rounds_each_step(problem) && has_epilogue(problem);
 }
 
 // Elements of the bias that the graphs read, 0 where they have none; k of them, or those again for each

@@ -23,6 +23,7 @@
 #include "model/target.h"
 #include "model/time_model.h"
 #include "problem/config.h"
+#include "problem/element.h"
 
 namespace convtune::cuda {
 
@@ -188,9 +189,8 @@ class KernelAlgorithmOf : public KernelAlgorithm {
   double bound_us(const ConvProblem& asked, const DeviceInfo&, const Config& config,
                   const Ceilings& ceilings) const final {
     const ConvProblem problem = computed(asked);
-    return 1e6 * std::max(flops(problem, kernel_of(problem, config)) / (problem.dtype.x == DType::f32
-                                                                            ? ceilings.flops_per_second
-                                                                            : ceilings.half_flops_per_second),
+    return 1e6 * std::max(flops(problem, kernel_of(problem, config)) /
+                              ceilings.peak(element_row(problem.dtype.x).products),
                           problem.bytes() / ceilings.bytes_per_second);
   }
   std::optional<StageView> stage_view(const ConvProblem& problem, const DeviceInfo&,

@@ -138,9 +138,15 @@ std::string pointer_text(const Pointer& pointer) {
 }
 
 std::string_view type_text(ElementType type) {
-  return type == ElementType::f16    ? "CU_TENSOR_MAP_DATA_TYPE_FLOAT16"
-         : type == ElementType::bf16 ? "CU_TENSOR_MAP_DATA_TYPE_BFLOAT16"
-                                     : "CU_TENSOR_MAP_DATA_TYPE_FLOAT32";
+  switch (type) {
+    case ElementType::f32:
+      return "CU_TENSOR_MAP_DATA_TYPE_FLOAT32";
+    case ElementType::f16:
+      return "CU_TENSOR_MAP_DATA_TYPE_FLOAT16";
+    case ElementType::bf16:
+      break;
+  }
+  return "CU_TENSOR_MAP_DATA_TYPE_BFLOAT16";
 }
 
 std::string_view swizzle_text(Swizzle swizzle) {

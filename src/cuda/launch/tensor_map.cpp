@@ -15,8 +15,15 @@ namespace {
 constexpr int kNone = 0;  // interleave, promotion in L2; zeros outside
 
 int data_type_of(ElementType type) {
-  constexpr int kFloat16 = 6, kFloat32 = 7, kBfloat16 = 9;  // CU_TENSOR_MAP_DATA_TYPE_*
-  return type == ElementType::f16 ? kFloat16 : type == ElementType::bf16 ? kBfloat16 : kFloat32;
+  switch (type) {  // CU_TENSOR_MAP_DATA_TYPE_*
+    case ElementType::f32:
+      return 7;
+    case ElementType::f16:
+      return 6;
+    case ElementType::bf16:
+      break;
+  }
+  return 9;
 }
 int swizzle_of(Swizzle swizzle) {
   return static_cast<int>(swizzle);  // CU_TENSOR_MAP_SWIZZLE_* have the same order

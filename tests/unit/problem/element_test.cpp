@@ -31,6 +31,22 @@ TEST(Element, EveryHalfComesBack) {
     }
 }
 
+// The largest number, the least ones and NaN, as the rows say them.
+TEST(Element, RowsAreTrue) {
+  for (const ElementRow& row : kElements) {
+    const std::vector<unsigned char> bytes(static_cast<std::size_t>(row.bytes), row.nan_byte);
+    EXPECT_TRUE(std::isnan(load(row.type, bytes.data(), 0))) << row.name;
+    const double largest = row.too_large * (1 - std::ldexp(1.0, -row.mantissa_bits));
+    for (const double number : {largest, row.least_normal, row.least_denormal(), 1.0})
+      EXPECT_EQ(to_floats(row.type, to_bytes(row.type, {static_cast<float>(number)}).data(), 1)[0], number)
+          << row.name;
+    EXPECT_EQ(rounded(row.type, row.too_large), std::numeric_limits<double>::infinity()) << row.name;
+    EXPECT_EQ(rounded(row.type, row.least_denormal() / 2), 0) << row.name;
+    EXPECT_EQ(rounded(row.type, 1 + std::ldexp(1.0, -row.mantissa_bits)), 1) << row.name;
+    EXPECT_EQ(size_of(row.type), row.bytes) << row.name;
+  }
+}
+
 TEST(Element, KnowsTheNumbersOfTheStandards) {
   EXPECT_EQ(value_of(DType::f16, 0x3c00), 1);
   EXPECT_EQ(value_of(DType::f16, 0x7bff), 65504);

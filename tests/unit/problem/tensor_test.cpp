@@ -13,14 +13,14 @@
 
 #include "convtune/error.h"
 #include "problem/activation.h"
+#include "problem/element.h"
 #include "refusal.h"
 
 namespace convtune::tensor_test {
 namespace {
 
 TEST(Tensor, EveryNameParsesBack) {
-  for (const DType value : {DType::f32, DType::f16, DType::bf16})
-    EXPECT_EQ(parse_dtype(to_string(value)), value);
+  for (const ElementRow& row : kElements) EXPECT_EQ(parse_dtype(to_string(row.type)), row.type);
   for (const Layout value : {Layout::nchw, Layout::nhwc}) EXPECT_EQ(parse_layout(to_string(value)), value);
   for (const Precision value :
        {Precision::automatic, Precision::fp32, Precision::tf32, Precision::fp16, Precision::bf16})

@@ -215,13 +215,13 @@ TEST(Roofline, IsTheLargerOfBothTimes) {
 }
 
 TEST(Roofline, KnowsThePeakOfThePrecision) {
-  const Ceilings gpu{4e6, 1e12, 2e6, 8e6}, cpu{4e6, 1e12};
+  const Ceilings gpu{4e6, 1e12, 2e6, 8e6, 9e6}, cpu{4e6, 1e12};
   ConvProblem problem = parse_problem("mb1ic1ih8oc1kh1");
   for (const auto& [precision, peak] : {std::pair{Precision::automatic, 4e6},
                                         {Precision::tf32, 4e6},
                                         {Precision::fp32, 2e6},
                                         {Precision::fp16, 8e6},
-                                        {Precision::bf16, 8e6}}) {
+                                        {Precision::bf16, 9e6}}) {
     problem.precision = precision;
     EXPECT_DOUBLE_EQ(roofline(problem, gpu).floor_us, 1e6 * problem.flops() / peak) << to_string(precision);
     EXPECT_DOUBLE_EQ(roofline(problem, cpu).floor_us, 1e6 * problem.flops() / 4e6) << to_string(precision);

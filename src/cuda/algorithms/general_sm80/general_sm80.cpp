@@ -12,6 +12,7 @@
 #include "cuda/launch/kernel_algorithm.h"
 #include "model/target.h"
 #include "model/time_model.h"
+#include "problem/epilogue.h"
 
 namespace convtune {
 
@@ -55,7 +56,7 @@ GeneralSm80 plain_of(const ConvProblem& a) {
   kernel.bias_type = element_type_of(a.dtype.bias);
   kernel.activation = activation_of(a.activation);
   kernel.residual = a.residual;
-  kernel.eager = a.rounding == Rounding::eager && a.dtype.y != DType::f32;
+  kernel.eager = rounds_each_step(a);
   // A counter goes beyond the last by a grid.
   constexpr std::int64_t kMost = std::int64_t{1} << 30, kMostExtent = 1 << 20;
   kernel.wide = !fits_extents(a) ||
