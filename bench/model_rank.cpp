@@ -30,7 +30,7 @@
 #include "measure/measure.h"
 #include "measure/testbed.h"
 #include "plan/algorithms.h"
-#include "plan/estimate.h"
+#include "plan/estimate_candidates.h"
 #include "tune/compare.h"
 
 namespace {

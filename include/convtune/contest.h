@@ -7,18 +7,21 @@
 #include <string>
 #include <vector>
 
-#include "convtune/language.h"
+#include "convtune/interval.h"
 
 namespace convtune {
-
-struct Interval {
-  double low = 0, high = 0;
-};
 
 // A sample's witness beside its time: how its threads fared.
 struct Witness {
   bool interrupted = false;  // other work had the processors for a good part of it
   double processors = 0;  // that the threads kept busy: their processor time over its time; 0: nobody knows
+};
+
+// How many threads ran or waited for a processor on the whole machine, a mean over the last minute, with
+// those that are measured; and its processors. 0 of them: not a CPU, or nobody looked.
+struct Load {
+  double average = 0;
+  int processors = 0;
 };
 
 struct ContestOptions {

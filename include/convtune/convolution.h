@@ -11,24 +11,13 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
+#include "convtune/config.h"
 #include "convtune/device.h"
 #include "convtune/problem.h"
 
 namespace convtune {
-
-// One point of an algorithm's search space: named integers in a fixed order.
-// Text form "vectors=4 channels=6", both ways.
-struct Config {
-  std::vector<std::pair<std::string, std::int64_t>> values;
-
-  std::int64_t at(std::string_view name) const;  // throws Error{invalid_argument} if absent
-  bool operator==(const Config&) const = default;
-};
-std::string to_string(const Config&);
-Config parse_config(std::string_view text);
 
 // Where a plan came from, best first.
 enum class PlanSource {
@@ -59,18 +48,6 @@ class PackedWeights {
   friend class Convolution;
   std::shared_ptr<void> data_;
   const void* owner_ = nullptr;
-};
-
-// What a run reads and writes; what the problem has no use for, or what has no elements, may be null.
-// Pointers are device pointers of the convolution's device: host memory on a CPU.
-struct Tensors {
-  const void* x = nullptr;         // read: forward and backward weights
-  const void* residual = nullptr;  // read: forward, where the problem has one
-  const void* dy = nullptr;        // read: backward
-  void* y = nullptr;               // written: forward
-  void* dx = nullptr;              // written: backward data
-  void* dw = nullptr;              // written: backward weights
-  void* dbias = nullptr;           // written: backward weights, where the problem has a bias
 };
 
 // What packed weights in memory of the caller's must be aligned to: cudaMalloc's own on a GPU.

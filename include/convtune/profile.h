@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "convtune/convolution.h"
-#include "convtune/refine.h"
+#include "convtune/metrics.h"
 
 namespace convtune {
 

@@ -99,4 +99,16 @@ Device parse_device(std::string_view);  // "cpu", "cuda" (index 0), "cuda:N"; el
 // A queue of work on the device: a CUstream on an NVIDIA GPU, ignored on a CPU.
 using Stream = void*;
 
+// What a run reads and writes; what the problem has no use for, or what has no elements, may be null.
+// Pointers are device pointers of the convolution's device: host memory on a CPU.
+struct Tensors {
+  const void* x = nullptr;         // read: forward and backward weights
+  const void* residual = nullptr;  // read: forward, where the problem has one
+  const void* dy = nullptr;        // read: backward
+  void* y = nullptr;               // written: forward
+  void* dx = nullptr;              // written: backward data
+  void* dw = nullptr;              // written: backward weights
+  void* dbias = nullptr;           // written: backward weights, where the problem has a bias
+};
+
 }  // namespace convtune

@@ -8,35 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "convtune/ceilings.h"
 #include "convtune/contest.h"
 #include "convtune/convolution.h"
 #include "convtune/target.h"
 
 namespace convtune {
-
-// The device's measured ceilings: what an ideal kernel could reach here, in this run.
-struct Ceilings {
-  double flops_per_second = 0;  // fused multiply-adds, all units busy; on a GPU: of tf32 numbers
-  double bytes_per_second = 0;  // copying memory: bytes read plus bytes written
-  // The other precisions of a GPU. 0, as on a CPU: they are multiplied as fast as the above.
-  double fp32_flops_per_second = 0;  // by ordinary units, or as three products of tf32 where that is faster
-  double fp16_flops_per_second = 0, bf16_flops_per_second = 0;  // sums in fp32
-
-  double peak(Precision) const;  // multiply-adds a second in that precision
-};
-
-// max(flops / the precision's peak, compulsory bytes / copy speed): no kernel can be faster, but for layers
-// whose tensors stay in a CPU's caches, and Winograd's, which makes fewer products.
-struct Roofline {
-  double floor_us = 0;
-  std::string bound;  // "compute" or "memory"
-  // The two roofs, of the problem's precision; 0 where they are not known, as in a record.
-  double flops_per_second = 0, bytes_per_second = 0;
-};
-Roofline roofline(const ConvProblem&, const Ceilings&);
-
-// Measures the ceilings of a device, about half a second. Measured once in a process and kept.
-const Ceilings& measure_ceilings(Device);
 
 // One measured way of answering the problem.
 struct ProviderResult {
@@ -50,13 +27,6 @@ struct ProviderResult {
   double max_error = 0;          // largest |y - oracle| over the root mean square of the oracle, sampled
   std::string failure;           // not empty: could not run, or was wrong; the numbers above mean nothing
   std::int64_t interrupted = 0;  // of the n samples, by other work on a CPU
-};
-
-// How many threads ran or waited for a processor on the whole machine, a mean over the last minute, with
-// those that are measured; and its processors. 0 of them: not a CPU, or nobody looked.
-struct Load {
-  double average = 0;
-  int processors = 0;
 };
 
 // How each way was checked before it was timed: `samples` of the `elements` of its result against the oracle.

@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include "convtune/contest.h"
+#include "convtune/interval.h"
 
 namespace convtune {
 

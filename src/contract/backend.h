@@ -10,10 +10,13 @@
 #include <vector>
 
 #include "contract/micro_tuning.h"
-#include "convtune/convolution.h"
+#include "convtune/ceilings.h"
+#include "convtune/config.h"
+#include "convtune/contest.h"
+#include "convtune/device.h"
 #include "convtune/error.h"
-#include "convtune/tuner.h"
-#include "problem/config.h"
+#include "convtune/problem.h"
+#include "problem/config_fields.h"
 
 namespace convtune {
 

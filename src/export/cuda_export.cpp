@@ -9,9 +9,9 @@
 #include "convtune/export.h"
 #include "cuda/launch/program_text.h"
 #include "export/export_template.h"
-#include "model/capability.h"
+#include "model/capability_facts.h"
 #include "plan/algorithms.h"
-#include "plan/estimate.h"
+#include "plan/estimate_candidates.h"
 #include "plan/planner.h"
 
 namespace convtune {

@@ -80,6 +80,10 @@ double lost_to_denormals(const ConvProblem& problem) {
 
 }  // namespace
 
+TimedFrom timed_from(const ConvProblem& problem, const DeviceInfo& device) {
+  return cpu::caches_keep(problem, device) ? TimedFrom::caches : TimedFrom::memory;
+}
+
 double error_limit(const ConvProblem& problem) {
   const ConvProblem& a = problem;
   // Both directions' other operand is dy.

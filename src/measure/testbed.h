@@ -17,6 +17,8 @@ namespace convtune {
 // Where timed runs find their tensors. On a CPU the caches keep what is small enough, as the layer before
 // leaves it there and the next one finds it; else, and on request, they come from memory.
 enum class TimedFrom { caches, memory };
+// Caches, where they keep a problem's tensors.
+TimedFrom timed_from(const ConvProblem& problem, const DeviceInfo& device);
 
 struct CheckResult {
   double max_error = 0;  // largest |y - oracle| over the root mean square of the oracle

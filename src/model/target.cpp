@@ -1,6 +1,4 @@
 // Targets as values: the built-in table with its sources, occupancy, and the text of a target file.
-#include "model/target.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,6 +10,7 @@
 #include "base/flat_json.h"
 #include "base/fork_gate.h"
 #include "convtune/error.h"
+#include "model/target_of.h"
 
 namespace convtune {
 namespace {

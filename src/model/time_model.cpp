@@ -22,7 +22,7 @@
 #include <initializer_list>
 #include <utility>
 
-#include "model/capability.h"
+#include "model/capability_facts.h"
 
 namespace convtune {
 namespace {

@@ -4,10 +4,10 @@
 #include <map>
 
 #include "page/charts.h"
+#include "page/html_table.h"
 #include "page/labels.h"
 #include "page/numbers.h"
 #include "page/sections.h"
-#include "page/table.h"
 
 namespace convtune::page {
 namespace {

@@ -3,9 +3,9 @@
 #include <cmath>
 
 #include "page/charts.h"
+#include "page/html_table.h"
 #include "page/numbers.h"
 #include "page/svg.h"
-#include "page/table.h"
 
 namespace convtune::page {
 namespace {

@@ -3,9 +3,9 @@
 #include <utility>
 
 #include "page/charts.h"
+#include "page/html_table.h"
 #include "page/numbers.h"
 #include "page/sections.h"
-#include "page/table.h"
 
 namespace convtune::page {
 namespace {

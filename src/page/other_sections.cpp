@@ -5,9 +5,9 @@
 #include <sstream>
 
 #include "page/charts.h"
+#include "page/html_table.h"
 #include "page/numbers.h"
 #include "page/sections.h"
-#include "page/table.h"
 
 namespace convtune::page {
 

@@ -1,8 +1,8 @@
 // How a search went: the contest with the vendor, the tries, the rules of the last stage.
 #include "page/charts.h"
+#include "page/html_table.h"
 #include "page/numbers.h"
 #include "page/sections.h"
-#include "page/table.h"
 
 namespace convtune::page {
 namespace {

@@ -1,17 +1,16 @@
 // Candidates compiled for a target, what each would launch, and the model's time for it (time_model.h).
-#include "plan/estimate.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "base/quoted.h"
-#include "cuda/compile/compiler.h"
 #include "cuda/launch/dry_run.h"
 #include "cuda/launch/kernel_algorithm.h"
-#include "model/target.h"
+#include "model/target_of.h"
 #include "model/time_model.h"
 #include "plan/algorithms.h"
+#include "plan/estimate_candidates.h"
+#include "plan/kernel_compiler.h"
 #include "plan/planner.h"
 
 namespace convtune {
@@ -89,9 +88,7 @@ std::vector<CandidateEstimate> estimate_candidates(const ConvProblem& problem, c
 TargetPlan plan_for_target(const ConvProblem& problem, const Target& target,
                            const TargetPlanOptions& options) {
   validate(problem);
-  if (!cuda::has_nvrtc())
-    throw Error(ErrorKind::unsupported, "candidates cannot be compiled for a target: NVRTC is not found (" +
-                                            cuda::describe_nvrtc() + ")");
+  require_kernel_compiler("candidates cannot be compiled for a target");
   TargetPlan plan;
   plan.problem = resolve(problem, Precision::tf32);
   const DeviceInfo device = device_of(target);

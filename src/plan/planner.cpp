@@ -98,6 +98,23 @@ Plan best_of(const std::vector<Guess>& guesses) {
 
 }  // namespace
 
+std::string_view to_string(PlanSource source) {
+  switch (source) {
+    case PlanSource::tuned:
+      return "tuned";
+    case PlanSource::unproven:
+      return "unproven";
+    case PlanSource::nearest:
+      return "nearest";
+    case PlanSource::estimate:
+      return "estimate";
+    case PlanSource::forced:
+      return "forced";
+  }
+  throw Error(ErrorKind::invalid_argument,
+              fmt::format("{} is not a value of PlanSource", static_cast<int>(source)));
+}
+
 Precision automatic_precision(const ConvProblem& problem, Precision of_f32) {
   const DTypes& types = problem.dtype;
   const DType one = problem.direction == Direction::backward_data ? types.y : types.x;

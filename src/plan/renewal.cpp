@@ -6,8 +6,8 @@
 #include <cstdlib>
 
 #include "convtune/database.h"
-#include "cuda/compile/compiler.h"
 #include "plan/algorithms.h"
+#include "plan/kernel_compiler.h"
 
 namespace convtune {
 namespace {
@@ -35,10 +35,10 @@ std::string version_in(const std::string& software, const std::string& library) 
 
 // Records of before the field name no compiler, and are believed.
 std::string other_compiler(const Record& record) {
-  if (record.compiler.empty() || !cuda::has_nvrtc() || record.compiler == cuda::nvrtc_build()) return {};
+  if (record.compiler.empty() || kernel_compiler().empty() || record.compiler == kernel_compiler()) return {};
   return fmt::format(
       "measured with machine code of {}, and {} is here now: `convtune tune --retune` renews it",
-      record.compiler, cuda::nvrtc_build());
+      record.compiler, kernel_compiler());
 }
 
 }  // namespace

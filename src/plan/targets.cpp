@@ -6,7 +6,7 @@
 #include "convtune/error.h"
 #include "convtune/spelling.h"
 #include "cuda/backend/cuda.h"
-#include "model/target.h"
+#include "model/target_of.h"
 
 namespace convtune {
 

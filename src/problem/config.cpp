@@ -1,11 +1,14 @@
-// The text form of Config and PlanSource.
-#include "problem/config.h"
+// The text form of Config.
+#include "convtune/config.h"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cctype>
 #include <charconv>
 
 #include "base/quoted.h"
+#include "convtune/error.h"
 
 namespace convtune {
 namespace {
@@ -59,23 +62,6 @@ Config parse_config(std::string_view text) {
     begin = end;
   }
   return config;
-}
-
-std::string_view to_string(PlanSource source) {
-  switch (source) {
-    case PlanSource::tuned:
-      return "tuned";
-    case PlanSource::unproven:
-      return "unproven";
-    case PlanSource::nearest:
-      return "nearest";
-    case PlanSource::estimate:
-      return "estimate";
-    case PlanSource::forced:
-      return "forced";
-  }
-  throw Error(ErrorKind::invalid_argument,
-              fmt::format("{} is not a value of PlanSource", static_cast<int>(source)));
 }
 
 }  // namespace convtune

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "convtune/refine.h"
+#include "convtune/metrics.h"
 
 namespace convtune {
 

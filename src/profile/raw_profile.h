@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "convtune/error.h"
-#include "convtune/refine.h"
+#include "convtune/metrics.h"
 #include "profile/metric_table.h"
 #include "profile/number_format.h"
 

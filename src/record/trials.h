@@ -8,7 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "convtune/convolution.h"
+#include "convtune/config.h"
+#include "convtune/problem.h"
 
 namespace convtune {
 

@@ -8,7 +8,7 @@
 
 #include "base/fork_gate.h"
 #include "convtune/torch.h"
-#include "torch/packed.h"
+#include "torch/packed_weights.h"
 #include "torch/plans.h"
 #include "torch/preparing.h"
 #include "torch/python.h"

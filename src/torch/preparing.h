@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "torch/table.h"
+#include "torch/operator_table.h"
 
 namespace convtune::torch {
 

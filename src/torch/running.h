@@ -4,7 +4,7 @@
 #include <string>
 
 #include "convtune/c.h"
-#include "torch/tensor.h"
+#include "torch/torch_tensor.h"
 
 namespace convtune::torch {
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "convtune/refine.h"
-#include "profile/metrics.h"
+#include "profile/known_metrics.h"
 #include "triton/triton_file.h"
 
 namespace convtune {

@@ -7,7 +7,7 @@
 
 #include "contract/micro_tuning.h"
 #include "convtune/target.h"
-#include "profile/metrics.h"
+#include "profile/known_metrics.h"
 
 namespace convtune {
 

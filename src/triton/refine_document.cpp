@@ -12,7 +12,7 @@
 #include "base/quoted.h"
 #include "convtune/error.h"
 #include "convtune/refine.h"
-#include "model/target.h"
+#include "model/target_of.h"
 #include "triton/stage_text.h"
 
 namespace convtune {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "convtune/refine.h"
-#include "profile/metrics.h"
+#include "profile/known_metrics.h"
 #include "triton/triton_file.h"
 
 namespace convtune {

@@ -8,7 +8,7 @@
 
 #include "contract/micro_tuning.h"
 #include "convtune/refine.h"
-#include "profile/metrics.h"
+#include "profile/known_metrics.h"
 
 namespace convtune {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "profile/metrics.h"
+#include "profile/known_metrics.h"
 #include "triton/refine_compiled.h"
 
 namespace convtune {

@@ -43,7 +43,7 @@ double Batches::wait() {
 }
 
 void Batches::compile(std::int64_t most) {
-  cuda::CompileAhead batch(problem_, device_, choose(most), rules_.compile_seconds);
+  CompileAhead batch(problem_, device_, choose(most), rules_.compile_seconds);
   batch.wait();
   leave_out(batch.late());
 }
@@ -54,18 +54,18 @@ std::size_t Batches::take() {
   return index;
 }
 
-Batches::Way Batches::way(std::size_t index) const {
+Way Batches::way(std::size_t index) const {
   const Candidate& candidate = search_.candidates()[index];
   const auto is_it = [&](const Algorithm* one) { return one->name() == candidate.algorithm; };
   return {*std::find_if(algorithms_.begin(), algorithms_.end(), is_it), candidate.config};
 }
 
 // The next batch, and what of it is to be compiled.
-std::vector<cuda::Candidate> Batches::choose(std::int64_t most) {
+std::vector<Way> Batches::choose(std::int64_t most) {
   std::int64_t count = 1;
   if (device_.device.kind == Device::Kind::cuda)
     count = std::clamp<std::int64_t>(std::thread::hardware_concurrency(), 1, kMostAtOnce);
-  std::vector<cuda::Candidate> wanted;
+  std::vector<Way> wanted;
   compiled_.clear();
   for (count = std::min(count, most); count > 0; --count) {
     const auto index = search_.next();

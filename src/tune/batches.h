@@ -10,14 +10,13 @@
 #include <vector>
 
 #include "contract/backend.h"
-#include "cuda/launch/compile_ahead.h"
+#include "tune/compile_ahead.h"
 #include "tune/search.h"
 
 namespace convtune {
 
 class Batches {
  public:
-  using Way = std::pair<const Algorithm*, Config>;
   struct Rules {
     double compile_seconds = 30;  // what takes longer is no candidate
     std::int64_t first = 1;       // candidates of the first batch, at most
@@ -47,7 +46,7 @@ class Batches {
   std::vector<std::string> warnings;  // of what was left out
 
  private:
-  std::vector<cuda::Candidate> choose(std::int64_t most);
+  std::vector<Way> choose(std::int64_t most);
   void leave_out(const std::vector<std::size_t>& late);
 
   const ConvProblem problem_;
@@ -58,7 +57,7 @@ class Batches {
   std::size_t size_ = 0;
   std::deque<std::size_t> next_;       // in the order of the search
   std::vector<std::size_t> compiled_;  // those of the batch that are compiled
-  cuda::CompileAhead first_;
+  CompileAhead first_;
 };
 
 }  // namespace convtune

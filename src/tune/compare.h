@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "contract/backend.h"
+#include "convtune/tuner.h"
 #include "measure/testbed.h"
 
 namespace convtune {

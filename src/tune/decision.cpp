@@ -8,7 +8,7 @@
 #include "convtune/contest.h"
 #include "plan/algorithms.h"
 #include "plan/planner.h"
-#include "tune/resources.h"
+#include "plan/resources.h"
 
 namespace convtune {
 namespace {

@@ -6,9 +6,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "cuda/backend/cuda.h"
-#include "cuda/launch/compile_ahead.h"
-#include "tune/resources.h"
+#include "plan/resources.h"
+#include "tune/compile_ahead.h"
 #include "tune/stage_contest.h"
 
 namespace convtune {
@@ -55,10 +54,10 @@ std::string why_not_measured(const StageList& list, const Contender& winner, con
 std::vector<std::optional<Contender>> build(const Algorithm& algorithm,
                                             std::vector<MicroTuning::Tried>& tried,
                                             const SearchContext& with) {
-  std::vector<cuda::Candidate> to_compile;
+  std::vector<Way> to_compile;
   for (std::size_t i = 1; i < tried.size(); ++i)
     if (algorithm.compiles(tried[i].config)) to_compile.push_back({&algorithm, tried[i].config});
-  cuda::CompileAhead(with.problem, with.device, to_compile).wait();
+  CompileAhead(with.problem, with.device, to_compile).wait();
   std::vector<std::optional<Contender>> built(tried.size());
   for (std::size_t i = 1; i < tried.size() && !with.cancelled(); ++i) {
     Contender one = with.screening.attempt_once(algorithm, tried[i].config);
@@ -127,7 +126,7 @@ LastStage last_stage(const Contender& winner, const SearchContext& with) {
   }
   std::optional<Target> target;
   if (with.device.device.kind == Device::Kind::cuda && !view->warps)
-    target = cuda::device_target(with.device.device);
+    target = find_target(to_string(with.device.device));
   const StageList list =
       neighbours_of(*view, *winner.algorithm, winner.config, with.problem, with.device, target);
   report.verdicts = list.verdicts;

@@ -6,6 +6,7 @@
 
 #include "contract/micro_tuning.h"
 #include "convtune/target.h"
+#include "convtune/tuner.h"
 #include "tune/search_context.h"
 
 namespace convtune {

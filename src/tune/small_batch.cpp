@@ -7,7 +7,6 @@
 #include <limits>
 
 #include "convtune/database.h"
-#include "cpu/base/caches.h"
 #include "measure/measure.h"
 #include "tune/search.h"
 
@@ -45,7 +44,7 @@ SmallBatch::SmallBatch(const ConvProblem& problem, std::int64_t images, Backend&
       ceilings_(ceilings),
       trials_(open_trials(problem_, device_, keep, anew)),
       bed_(problem_, backend, TestData::real, 1, affordable_samples(problem_, kSamples),
-           cpu::caches_keep(problem, device_) ? TimedFrom::caches : TimedFrom::memory),
+           timed_from(problem, device_)),
       screening_(problem_, device_, bed_, trials_, keep) {}
 
 std::vector<std::size_t> SmallBatch::fastest(const Batches& batches, std::size_t few,

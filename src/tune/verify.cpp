@@ -11,11 +11,10 @@
 #include <thread>
 
 #include "base/random_bits.h"
-#include "cuda/compile/compiler.h"
-#include "cuda/launch/kernel_algorithm.h"
 #include "measure/testbed.h"
 #include "plan/algorithms.h"
-#include "plan/estimate.h"
+#include "plan/estimate_candidates.h"
+#include "plan/kernel_compiler.h"
 #include "plan/planner.h"
 #include "tune/ahead.h"
 #include "tune/sweep.h"
@@ -176,10 +175,9 @@ Compiled compile(const Draw& drawn, std::uint64_t index, const DeviceInfo& devic
                  StallWatch& stalls) {
   Compiled compiled;
   for (const auto& [algorithm, config] : drawn.chosen) {
-    const auto* const kernels = cuda::kernel_algorithm(*algorithm);
-    if (!kernels) continue;
-    const cuda::LaunchPlan plan = kernels->plan(drawn.problem, device, config);
-    if (plan.serves_every_problem && !general.is_first(plan.name + plan.configs.front())) continue;
+    if (algorithm->vendor()) continue;
+    const std::string shared = shared_kernel(*algorithm, drawn.problem, device, config);
+    if (!shared.empty() && !general.is_first(shared)) continue;
     stalls.doing(index, fmt::format("{} {} to be compiled for {}", algorithm->name(), to_string(config),
                                     to_string(drawn.problem)));
     try {
@@ -207,9 +205,7 @@ void check_compiles(const Target& target, const VerifyOptions& options) {
 template <class Draws>
 CompileReport compile(std::int64_t count, std::uint64_t ahead, const Draws& draws, const DeviceInfo& device,
                       const VerifyOptions& options, StallWatch& stalls) {
-  if (!cuda::has_nvrtc())
-    throw Error(ErrorKind::unsupported,
-                "nothing can be compiled: NVRTC is not found (" + cuda::describe_nvrtc() + ")");
+  require_kernel_compiler("nothing can be compiled");
   CompileReport report;
   FirstTimes general;
   Ahead made(static_cast<std::uint64_t>(count), ahead,

@@ -21,7 +21,7 @@
 #include "cuda/device/driver.h"
 #include "kernel_problems.h"
 #include "measure/testbed.h"
-#include "model/target.h"
+#include "model/target_of.h"
 #include "problem/element.h"
 
 namespace convtune::kernel_gpu_test {

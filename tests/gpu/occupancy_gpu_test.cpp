@@ -16,7 +16,7 @@
 #include "cuda/device/driver.h"
 #include "cuda/launch/kernel.h"
 #include "cuda/launch/kernel_algorithm.h"
-#include "model/target.h"
+#include "model/target_of.h"
 #include "plan/algorithms.h"
 
 namespace convtune::cuda::occupancy_gpu_test {

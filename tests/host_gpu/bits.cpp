@@ -26,7 +26,7 @@
 #include "forms.h"
 #include "kernel_problems.h"
 #include "measure/test_data.h"
-#include "problem/config.h"
+#include "problem/config_fields.h"
 #include "problem/element.h"
 #ifdef CONVTUNE_HOST_GPU_NVRTC
 #include "stand_ins.h"

@@ -9,7 +9,7 @@
 #include <cstdio>
 
 #include "kernel_problems.h"
-#include "problem/config.h"
+#include "problem/config_fields.h"
 #include "stand_ins.h"
 
 using namespace convtune;

@@ -13,7 +13,7 @@
 #include "cuda/compile/compile_all.h"
 #include "kernel_problems.h"
 #include "measure/test_data.h"
-#include "problem/config.h"
+#include "problem/config_fields.h"
 #include "problem/element.h"
 #include "stand_ins.h"
 

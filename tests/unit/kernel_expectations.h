@@ -14,9 +14,9 @@
 #include "cuda/launch/dry_run.h"
 #include "cuda/launch/extents.h"
 #include "kernel_problems.h"
-#include "model/target.h"
-#include "plan/estimate.h"
-#include "problem/config.h"
+#include "model/target_of.h"
+#include "plan/estimate_candidates.h"
+#include "problem/config_fields.h"
 
 namespace convtune {
 

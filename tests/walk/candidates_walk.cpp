@@ -30,10 +30,10 @@
 #include "cuda/compile/compiler.h"
 #include "cuda/launch/dry_run.h"
 #include "cuda/launch/kernel_algorithm.h"
-#include "model/capability.h"
-#include "model/target.h"
+#include "model/capability_facts.h"
+#include "model/target_of.h"
 #include "plan/algorithms.h"
-#include "plan/estimate.h"
+#include "plan/estimate_candidates.h"
 #include "plan/planner.h"
 
 namespace {

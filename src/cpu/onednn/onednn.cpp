@@ -8,7 +8,7 @@
 #include "cpu/onednn/onednn_executable.h"
 #include "cpu/onednn/onednn_faults.h"
 #include "cpu/onednn/onednn_special.h"
-#include "problem/config.h"
+#include "problem/config_fields.h"
 
 namespace convtune::cpu {
 namespace {

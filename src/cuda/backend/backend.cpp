@@ -17,7 +17,7 @@
 #include "cuda/device/driver.h"
 #include "cuda/device/memory.h"
 #include "cuda/device/nvml.h"
-#include "model/capability.h"
+#include "model/capability_facts.h"
 
 namespace convtune::cuda {
 namespace {

@@ -1,16 +1,15 @@
 // The ceilings of a GPU, measured: products a second in each precision with the fastest instruction that
 // convtune uses on it, and bytes a second when the driver copies memory. The best of several windows each,
 // after a warm-up; a third of a second in all.
-#include "cuda/backend/ceilings.h"
-
 #include <algorithm>
 #include <string>
 #include <vector>
 
+#include "cuda/backend/ceilings_job.h"
 #include "cuda/backend/cuda.h"
 #include "cuda/device/driver.h"
 #include "cuda/launch/kernel.h"
-#include "model/capability.h"
+#include "model/capability_facts.h"
 
 namespace convtune::cuda {
 namespace {

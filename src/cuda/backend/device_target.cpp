@@ -2,7 +2,7 @@
 // are no attribute of a device; they follow from the compute capability.
 #include "cuda/backend/cuda.h"
 #include "cuda/device/driver.h"
-#include "model/target.h"
+#include "model/target_of.h"
 
 namespace convtune::cuda {
 namespace {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "cuda/compile/compiling_children.h"
+#include "base/compiling_children.h"
 
 namespace convtune::cuda {
 namespace {

@@ -15,8 +15,8 @@
 #include "base/library.h"
 #include "base/sha256.h"
 #include "convtune/error.h"
-#include "cuda/compile/cubin_cache.h"
-#include "model/capability.h"
+#include "cuda/compile/cubin_cache_folder.h"
+#include "model/capability_facts.h"
 
 namespace convtune::cuda {
 namespace {

@@ -19,7 +19,7 @@
 #include "cuda/cudnn/cudnn_executable.h"
 #include "cuda/device/driver.h"
 #include "cuda/launch/transposition.h"
-#include "problem/config.h"
+#include "problem/config_fields.h"
 
 namespace convtune::cuda {
 namespace {

@@ -8,8 +8,8 @@
 #include "contract/abilities.h"
 #include "cuda/launch/kernel_executable.h"
 #include "cuda/launch/tile_work.h"
-#include "model/capability.h"
-#include "model/target.h"
+#include "model/capability_facts.h"
+#include "model/target_of.h"
 #include "problem/activation.h"
 
 namespace convtune::cuda {

@@ -20,9 +20,9 @@
 #include "cuda/launch/tile_work.h"
 #include "cuda/tile/arithmetic.h"
 #include "cuda/tile/packed.h"
-#include "model/target.h"
+#include "model/target_of.h"
 #include "model/time_model.h"
-#include "problem/config.h"
+#include "problem/config_fields.h"
 #include "problem/element.h"
 
 namespace convtune::cuda {

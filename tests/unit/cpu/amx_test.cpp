@@ -22,7 +22,7 @@
 #include "cpu/tile/tensor_kernels.h"
 #include "measure/testbed.h"
 #include "problem/activation.h"
-#include "problem/config.h"
+#include "problem/config_fields.h"
 #include "problem/element.h"
 #include "problem/random_problem.h"
 #include "unit/cpu/real_tensors.h"

@@ -16,7 +16,7 @@
 #include "cpu/reference/oracle.h"
 #include "cpu/tile/instruction_sets.h"
 #include "measure/testbed.h"
-#include "problem/config.h"
+#include "problem/config_fields.h"
 #include "problem/element.h"
 
 namespace convtune::depthwise_test {

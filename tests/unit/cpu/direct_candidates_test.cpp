@@ -12,7 +12,7 @@
 
 #include "convtune/cases.h"
 #include "cpu/tile/direct_kernels.h"
-#include "problem/config.h"
+#include "problem/config_fields.h"
 #include "problem/random_problem.h"
 
 namespace {

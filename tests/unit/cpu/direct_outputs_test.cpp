@@ -13,7 +13,7 @@
 #include "cpu/backend/cpu_backend.h"
 #include "cpu/tile/direct_kernels.h"
 #include "cpu/tile/instruction_sets.h"
-#include "problem/config.h"
+#include "problem/config_fields.h"
 #include "unit/cpu/real_tensors.h"
 
 namespace convtune::direct_outputs_test {

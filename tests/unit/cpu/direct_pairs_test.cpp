@@ -13,7 +13,7 @@
 #include "cpu/backend/cpu_backend.h"
 #include "cpu/tile/direct_kernels.h"
 #include "measure/testbed.h"
-#include "problem/config.h"
+#include "problem/config_fields.h"
 
 namespace convtune::direct_pairs_test {
 namespace {

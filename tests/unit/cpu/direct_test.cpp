@@ -20,7 +20,7 @@
 #include "cpu/tile/direct_kernels.h"
 #include "cpu/tile/instruction_sets.h"
 #include "measure/testbed.h"
-#include "problem/config.h"
+#include "problem/config_fields.h"
 #include "problem/element.h"
 #include "problem/random_problem.h"
 

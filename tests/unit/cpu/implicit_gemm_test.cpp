@@ -17,7 +17,7 @@
 #include "cpu/tile/instruction_sets.h"
 #include "measure/testbed.h"
 #include "problem/activation.h"
-#include "problem/config.h"
+#include "problem/config_fields.h"
 #include "problem/random_problem.h"
 #include "unit/cpu/real_tensors.h"
 

@@ -14,7 +14,7 @@
 #include "cpu/backend/cpu_backend.h"
 #include "cpu/reference/oracle.h"
 #include "measure/testbed.h"
-#include "problem/config.h"
+#include "problem/config_fields.h"
 #include "unit/cpu/winograd_problems.h"
 
 namespace convtune::winograd_error_test {

@@ -17,7 +17,7 @@
 #include "cpu/reference/oracle.h"
 #include "cpu/tile/instruction_sets.h"
 #include "measure/testbed.h"
-#include "problem/config.h"
+#include "problem/config_fields.h"
 #include "unit/cpu/winograd_problems.h"
 
 namespace convtune::winograd_filters_test {

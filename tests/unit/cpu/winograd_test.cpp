@@ -15,7 +15,7 @@
 #include "cpu/tile/instruction_sets.h"
 #include "cpu/tile/winograd/winograd_kernels.h"
 #include "measure/testbed.h"
-#include "problem/config.h"
+#include "problem/config_fields.h"
 #include "unit/cpu/winograd_problems.h"
 
 namespace convtune::winograd_test {

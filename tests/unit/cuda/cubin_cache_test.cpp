@@ -1,6 +1,4 @@
 // The cache under everything that can happen to files: what comes out is what went in, or nothing.
-#include "cuda/compile/cubin_cache.h"
-
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,6 +12,7 @@
 #include "base/private_file.h"
 #include "base/random_bits.h"
 #include "base/sha256.h"
+#include "cuda/compile/cubin_cache_folder.h"
 
 namespace convtune::cuda::cubin_cache_test {
 namespace {

@@ -12,15 +12,15 @@
 #include "convtune/error.h"
 #include "convtune/problem.h"
 #include "cuda/algorithms/algorithms.h"
-#include "cuda/backend/ceilings.h"
+#include "cuda/backend/ceilings_job.h"
 #include "cuda/backend/cuda.h"
 #include "cuda/compile/compile_all.h"
 #include "cuda/compile/compiler.h"
 #include "cuda/cudnn/cudnn.h"
-#include "cuda/launch/compile_ahead.h"
 #include "cuda/launch/dry_run.h"
-#include "model/capability.h"
-#include "plan/estimate.h"
+#include "model/capability_facts.h"
+#include "plan/estimate_candidates.h"
+#include "tune/compile_ahead.h"
 
 namespace convtune::cuda::cuda_compiler_test {
 namespace {
@@ -233,14 +233,14 @@ TEST_F(Compiler, AheadLeavesWhatABuildCompilesInTheCache) {
   const ConvProblem problem = parse_problem("mb1ic8ih8oc8kh3ph1 precision=tf32");
   const DeviceInfo device = device_of(find_target("h100"));
   const Algorithm& algorithm = implicit_gemm_sm80();
-  const Candidate good = {&algorithm, algorithm.candidates(problem, device).front()};
+  const Way good = {&algorithm, algorithm.candidates(problem, device).front()};
   CompileAhead ahead(problem, device, {good, {&algorithm, parse_config("nonsense=1")}});
   const double slowest = ahead.wait();
   EXPECT_GT(slowest, 0.01);
   EXPECT_EQ(ahead.wait(), slowest);
   const std::vector<ino_t> before = files_kept();
   EXPECT_FALSE(before.empty());
-  EXPECT_EQ(dry_run(problem, device, {good}, 1, 60).front().failure, "");
+  EXPECT_EQ(dry_run(problem, device, {{good.first, good.second}}, 1, 60).front().failure, "");
   EXPECT_EQ(files_kept(), before) << "compiled again";
   EXPECT_EQ(CompileAhead(problem, device, {}).wait(), 0);
 }
@@ -249,7 +249,7 @@ TEST_F(Compiler, AheadIsOverWhenItsTimeIsUpOrNobodyWaits) {
   const ConvProblem problem = parse_problem("mb1ic16ih16oc16kh9ph4 precision=tf32");
   const DeviceInfo device = device_of(find_target("h100"));
   const Algorithm& algorithm = implicit_gemm_sm80();
-  std::vector<Candidate> several;
+  std::vector<Way> several;
   for (const Config& config : algorithm.candidates(problem, device))
     if (several.size() < 4) several.push_back({&algorithm, config});
   CompileAhead hurried(problem, device, several, 0.001);

@@ -11,7 +11,7 @@
 #include "cuda/launch/kernel_algorithm.h"
 #include "cuda/launch/program_text.h"
 #include "plan/algorithms.h"
-#include "plan/estimate.h"
+#include "plan/estimate_candidates.h"
 #include "plan/planner.h"
 #include "refusal.h"
 

@@ -1,7 +1,5 @@
 // The table of compute capabilities: its limits as published, what stands in for one that it lacks, and that
 // every algorithm goes by it.
-#include "model/capability.h"
-
 #include <gtest/gtest.h>
 
 #include <set>
@@ -12,10 +10,11 @@
 #include "cuda/compile/compiler.h"
 #include "cuda/cudnn/cudnn.h"
 #include "cuda/launch/kernel_algorithm.h"
-#include "model/target.h"
+#include "model/capability_facts.h"
+#include "model/target_of.h"
 #include "plan/algorithms.h"
-#include "plan/estimate.h"
-#include "problem/config.h"
+#include "plan/estimate_candidates.h"
+#include "problem/config_fields.h"
 
 namespace convtune::capability_test {
 namespace {

@@ -1,13 +1,12 @@
 // Targets: the built-in table as it must read, occupancy against counting by hand and against its own
 // laws, and target files that come back or are refused with the field's name.
-#include "model/target.h"
-
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
 #include "base/random_bits.h"
+#include "model/target_of.h"
 #include "mutations.h"
 #include "refusal.h"
 

@@ -11,7 +11,7 @@
 #include "convtune/cases.h"
 #include "cuda/launch/kernel_algorithm.h"
 #include "plan/algorithms.h"
-#include "plan/estimate.h"
+#include "plan/estimate_candidates.h"
 
 namespace convtune::time_model_test {
 namespace {

@@ -1,12 +1,11 @@
 // Plans for GPUs that are elsewhere: what the compiler says is what the table holds, occupancy follows from
 // it.
-#include "plan/estimate.h"
-
 #include <gtest/gtest.h>
 
 #include "cuda/compile/compiler.h"
 #include "cuda/launch/kernel_algorithm.h"
 #include "plan/algorithms.h"
+#include "plan/estimate_candidates.h"
 #include "refusal.h"
 
 namespace convtune::estimate_test {

@@ -10,9 +10,9 @@
 #include "convtune/cases.h"
 #include "cuda/compile/compiler.h"
 #include "cuda/launch/kernel_algorithm.h"
-#include "model/target.h"
+#include "model/target_of.h"
 #include "plan/algorithms.h"
-#include "plan/estimate.h"
+#include "plan/estimate_candidates.h"
 #include "records_fixture.h"
 
 namespace convtune::planner_test {

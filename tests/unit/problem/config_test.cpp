@@ -1,6 +1,4 @@
 // Config: its text form, both ways, and the way from and to an algorithm's own struct.
-#include "problem/config.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -8,6 +6,8 @@
 #include <limits>
 #include <set>
 
+#include "convtune/convolution.h"
+#include "problem/config_fields.h"
 #include "refusal.h"
 
 namespace convtune::config_test {

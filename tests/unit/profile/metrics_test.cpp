@@ -1,11 +1,11 @@
 // A profile's JSON: read as it stands, refused with kernel and metric, and turned into findings.
-#include "profile/metrics.h"
-
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "convtune/refine.h"
 #include "expected_text.h"
 #include "mutations.h"
+#include "profile/known_metrics.h"
 #include "refusal.h"
 
 namespace convtune::metrics_test {

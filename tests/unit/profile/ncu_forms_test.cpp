@@ -9,7 +9,7 @@
 #include "convtune/refine.h"
 #include "expected_text.h"
 #include "mutations.h"
-#include "profile/metrics.h"
+#include "profile/known_metrics.h"
 #include "profile/ncu.h"
 #include "refusal.h"
 

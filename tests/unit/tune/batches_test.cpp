@@ -105,7 +105,7 @@ TEST_F(BatchesTest, OneAloneAndWhatIsNotWantedAreNotCompiled) {
   Batches two = batches(2);  // of which one is wanted
   EXPECT_EQ(two.wait(), 0);
   EXPECT_EQ(taken(two), (std::vector<std::size_t>{0, 1}));
-  EXPECT_EQ(two.way(1), (Batches::Way{&compiled_, {{{"n", 1}}}}));
+  EXPECT_EQ(two.way(1), (Way{&compiled_, {{{"n", 1}}}}));
 }
 
 TEST_F(BatchesTest, EveryCandidateComesOnceUntilThereAreNone) {

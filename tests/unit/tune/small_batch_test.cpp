@@ -9,7 +9,7 @@
 #include "convtune/database.h"
 #include "records_fixture.h"
 #include "simulated_device.h"
-#include "tune/tuner.h"
+#include "tune/tune_on.h"
 
 namespace convtune::small_batch_test {
 namespace {

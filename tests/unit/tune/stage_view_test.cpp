@@ -11,7 +11,7 @@
 #include "cuda/cudnn/cudnn.h"
 #include "cuda/launch/dry_run.h"
 #include "plan/algorithms.h"
-#include "plan/estimate.h"
+#include "plan/estimate_candidates.h"
 #include "tune/last_stage.h"
 
 namespace convtune::stage_view_test {

@@ -10,7 +10,7 @@
 #include "convtune/cubin_cache.h"
 #include "cuda/compile/compiler.h"
 #include "plan/algorithms.h"
-#include "plan/estimate.h"
+#include "plan/estimate_candidates.h"
 #include "refusal.h"
 
 namespace convtune::sweep_test {

@@ -8,7 +8,7 @@
 #include "convtune/database.h"
 #include "records_fixture.h"
 #include "simulated_device.h"
-#include "tune/tuner.h"
+#include "tune/tune_on.h"
 
 namespace convtune::tuner_budget_test {
 namespace {

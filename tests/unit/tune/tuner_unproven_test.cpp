@@ -8,7 +8,7 @@
 #include "record/trials.h"
 #include "records_fixture.h"
 #include "simulated_device.h"
-#include "tune/tuner.h"
+#include "tune/tune_on.h"
 
 namespace convtune::tuner_unproven_test {
 namespace {

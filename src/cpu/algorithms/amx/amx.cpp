@@ -7,7 +7,7 @@
 #include "cpu/algorithms/cpu_algorithms.h"
 #include "cpu/model/estimates.h"
 #include "cpu/tile/instruction_sets.h"
-#include "problem/config.h"
+#include "problem/config_fields.h"
 
 namespace convtune::cpu {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "convtune/convolution.h"
+#include "convtune/problem.h"
 #include "cpu/algorithms/amx/amx_geometry.h"
 #include "cpu/algorithms/amx/amx_tiles.h"
 

@@ -16,7 +16,7 @@
 #include "cpu/reference/padding_repair.h"
 #include "cpu/tile/instruction_sets.h"
 #include "cpu/tile/tensor_kernels.h"
-#include "problem/config.h"
+#include "problem/config_fields.h"
 #include "problem/element.h"
 
 namespace convtune::cpu {

@@ -10,7 +10,7 @@
 #include "cpu/model/estimates.h"
 #include "cpu/tile/direct_kernels.h"
 #include "cpu/tile/instruction_sets.h"
-#include "problem/config.h"
+#include "problem/config_fields.h"
 
 namespace convtune::cpu {
 namespace {

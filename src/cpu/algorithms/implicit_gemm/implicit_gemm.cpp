@@ -8,7 +8,7 @@
 #include "cpu/algorithms/implicit_gemm/implicit_gemm_kernels.h"
 #include "cpu/model/estimates.h"
 #include "cpu/tile/instruction_sets.h"
-#include "problem/config.h"
+#include "problem/config_fields.h"
 
 namespace convtune::cpu {
 namespace {

@@ -16,7 +16,7 @@
 #include "cpu/tile/scratch.h"
 #include "cpu/tile/tensor_kernels.h"
 #include "cpu/tile/weave.h"
-#include "problem/config.h"
+#include "problem/config_fields.h"
 #include "problem/element.h"
 
 namespace convtune::cpu {

@@ -19,7 +19,7 @@
 #include "cpu/tile/winograd/winograd_kernels.h"
 #include "cpu/tile/winograd/winograd_repair.h"
 #include "cpu/tile/winograd/winograd_transform.h"
-#include "problem/config.h"
+#include "problem/config_fields.h"
 
 namespace convtune::cpu {
 namespace {

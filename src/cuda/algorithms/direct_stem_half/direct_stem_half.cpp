@@ -11,7 +11,7 @@
 #include "cuda/launch/extents.h"
 #include "cuda/launch/kernel_algorithm.h"
 #include "cuda/launch/tile_work.h"
-#include "model/target.h"
+#include "model/target_of.h"
 #include "model/time_model.h"
 
 namespace convtune::cuda {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "cuda/launch/extents.h"
-#include "model/capability.h"
+#include "model/capability_facts.h"
 
 namespace convtune::cuda {
 namespace {

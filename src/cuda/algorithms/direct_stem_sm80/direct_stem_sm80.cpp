@@ -11,8 +11,8 @@
 #include "cuda/launch/extents.h"
 #include "cuda/launch/kernel_algorithm.h"
 #include "cuda/launch/tile_work.h"
-#include "model/capability.h"
-#include "model/target.h"
+#include "model/capability_facts.h"
+#include "model/target_of.h"
 
 namespace convtune::cuda {
 namespace {

@@ -10,7 +10,7 @@
 #include "cuda/algorithms/general_sm80/config.h"
 #include "cuda/launch/extents.h"
 #include "cuda/launch/kernel_algorithm.h"
-#include "model/target.h"
+#include "model/target_of.h"
 #include "model/time_model.h"
 #include "problem/epilogue.h"
 

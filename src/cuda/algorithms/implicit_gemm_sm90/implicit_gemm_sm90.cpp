@@ -13,7 +13,7 @@
 #include "cuda/launch/extents.h"
 #include "cuda/launch/kernel_algorithm.h"
 #include "cuda/launch/tile_work.h"
-#include "model/target.h"
+#include "model/target_of.h"
 #include "problem/activation.h"
 
 namespace convtune::cuda {

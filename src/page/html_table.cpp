@@ -1,5 +1,5 @@
-// See table.h. Ends of cells and rows are left out, as HTML allows: a page has thousands of them.
-#include "page/table.h"
+// See html_table.h. Ends of cells and rows are left out, as HTML allows: a page has thousands of them.
+#include "page/html_table.h"
 
 #include <algorithm>
 

@@ -5,7 +5,7 @@
 
 #include "convtune/device.h"
 #include "convtune/target.h"
-#include "model/capability.h"
+#include "model/capability_facts.h"
 
 namespace convtune {
 

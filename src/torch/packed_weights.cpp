@@ -1,4 +1,4 @@
-#include "torch/packed.h"
+#include "torch/packed_weights.h"
 
 #include <stdexcept>
 #include <string>

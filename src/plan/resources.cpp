@@ -1,5 +1,5 @@
 // See resources.h.
-#include "tune/resources.h"
+#include "plan/resources.h"
 
 #include "cuda/backend/cuda.h"
 #include "cuda/launch/dry_run.h"

@@ -1,7 +1,7 @@
 // A file is one line, "convtune-cubin 1 KEY DIGEST", and the content whose SHA-256 is DIGEST. The digest
 // finds damage; against malice stand the folder's owner and mode (private_file.h). A file's time is that of
 // its last use.
-#include "cuda/compile/cubin_cache.h"
+#include "cuda/compile/cubin_cache_folder.h"
 
 #include <fmt/format.h>
 

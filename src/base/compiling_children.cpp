@@ -1,7 +1,7 @@
 // Children by fork, without exec: the library has no program of its own to start. A child runs the
 // compiler and nothing else, writes its answer into a pipe and leaves without a trace; a lock that another
 // thread held at the fork can at worst make it wait until its time is up.
-#include "cuda/compile/compiling_children.h"
+#include "base/compiling_children.h"
 
 #include <fmt/format.h>
 #include <malloc.h>
@@ -17,7 +17,7 @@
 
 #include "base/file_calls.h"
 
-namespace convtune::cuda {
+namespace convtune {
 namespace {
 
 // The first byte of what a child writes: what follows is its answer, or a message.
@@ -94,4 +94,4 @@ void CompilingChildren::wait(const std::function<void(std::size_t, Result)>& fin
   running_ = std::move(still);
 }
 
-}  // namespace convtune::cuda
+}  // namespace convtune

@@ -13,7 +13,7 @@
 
 #include "base/child.h"
 
-namespace convtune::cuda {
+namespace convtune {
 
 class CompilingChildren {
  public:
@@ -41,4 +41,4 @@ class CompilingChildren {
   std::vector<Running> running_;
 };
 
-}  // namespace convtune::cuda
+}  // namespace convtune

@@ -1,7 +1,7 @@
 // The metrics that convtune reads, by meaning instead of by name. Who asks: analysis and refine.
 #pragma once
 
-#include "convtune/refine.h"
+#include "convtune/metrics.h"
 
 namespace convtune {
 

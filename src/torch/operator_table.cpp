@@ -1,4 +1,4 @@
-#include "torch/table.h"
+#include "torch/operator_table.h"
 
 #include <algorithm>
 #include <mutex>

@@ -1,19 +1,19 @@
 // See compile_ahead.h.
-#include "cuda/launch/compile_ahead.h"
+#include "tune/compile_ahead.h"
 
 #include <algorithm>
 #include <chrono>
 #include <string>
 
+#include "base/compiling_children.h"
 #include "convtune/error.h"
-#include "cuda/compile/compiling_children.h"
 
-namespace convtune::cuda {
+namespace convtune {
 namespace {
 
-double precompile(const ConvProblem& problem, const DeviceInfo& device, const Candidate& candidate) {
+double precompile(const ConvProblem& problem, const DeviceInfo& device, const Way& way) {
   const auto begun = std::chrono::steady_clock::now();
-  candidate.algorithm->precompile(problem, device, candidate.config);
+  way.first->precompile(problem, device, way.second);
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
 }
 
@@ -26,13 +26,13 @@ struct CompileAhead::Children {
   double slowest = 0;
 };
 
-CompileAhead::CompileAhead(const ConvProblem& problem, const DeviceInfo& device,
-                           const std::vector<Candidate>& candidates, double seconds_each)
+CompileAhead::CompileAhead(const ConvProblem& problem, const DeviceInfo& device, const std::vector<Way>& ways,
+                           double seconds_each)
     : children_(std::make_unique<Children>()) {
   try {
-    for (std::size_t i = 0; i < candidates.size(); ++i, ++children_->begun)
+    for (std::size_t i = 0; i < ways.size(); ++i, ++children_->begun)
       children_->running.begin(
-          i, [&, i] { return std::to_string(precompile(problem, device, candidates[i])); }, seconds_each);
+          i, [&, i] { return std::to_string(precompile(problem, device, ways[i])); }, seconds_each);
   } catch (const Error&) {  // no more processes are to be had
   }
 }
@@ -52,4 +52,4 @@ std::vector<std::size_t> CompileAhead::late() const {
   return children_->late.size() < children_->begun ? children_->late : std::vector<std::size_t>();
 }
 
-}  // namespace convtune::cuda
+}  // namespace convtune

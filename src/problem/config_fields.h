@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "convtune/convolution.h"
+#include "convtune/config.h"
 #include "convtune/error.h"
 
 namespace convtune {

@@ -1,4 +1,4 @@
-#include "torch/tensor.h"
+#include "torch/torch_tensor.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,5 +1,5 @@
 // The rows, and where each column comes from.
-#include "model/capability.h"
+#include "model/capability_facts.h"
 
 #include <fmt/format.h>
 
