@@ -9,7 +9,7 @@
 #include "exit_code.h"
 #include "options.h"
 #include "output.h"
-#include "report.h"
+#include "report_files.h"
 #include "table.h"
 #include "target_sheet.h"
 

@@ -10,7 +10,7 @@
 #include "interrupt.h"
 #include "options.h"
 #include "output.h"
-#include "report.h"
+#include "report_cases.h"
 
 namespace convtune::cli {
 namespace {

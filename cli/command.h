@@ -13,22 +13,28 @@ struct Command {
   std::function<int()> run;  // returns the exit code; throws convtune::Error
 };
 
-Command add_tune(CLI::App& parent);
-Command add_bench(CLI::App& parent);
-Command add_verify(CLI::App& parent);
-Command add_plan(CLI::App& parent);
-Command add_cases(CLI::App& parent);
-Command add_analyze(CLI::App& parent);
-Command add_refine(CLI::App& parent);
-Command add_profile(CLI::App& parent);
-Command add_launch_for_profiler(CLI::App& parent);
-Command add_export(CLI::App& parent);
-Command add_db(CLI::App& parent);
-Command add_cache(CLI::App& parent);
-Command add_devices(CLI::App& parent);
-Command add_doctor(CLI::App& parent);
-Command add_completion(CLI::App& parent);
-Command add_man_page(CLI::App& parent);
-Command add_report(CLI::App& parent);
+// Every subcommand in the order of the help, the hidden ones last: add_NAME() of each.
+#define CONVTUNE_COMMANDS(X) \
+  X(tune)                    \
+  X(bench)                   \
+  X(verify)                  \
+  X(plan)                    \
+  X(profile)                 \
+  X(analyze)                 \
+  X(refine)                  \
+  X(export)                  \
+  X(cases)                   \
+  X(db)                      \
+  X(cache)                   \
+  X(devices)                 \
+  X(report)                  \
+  X(doctor)                  \
+  X(completion)              \
+  X(man_page)                \
+  X(launch_for_profiler)
+
+#define CONVTUNE_DECLARE(name) Command add_##name(CLI::App& parent);
+CONVTUNE_COMMANDS(CONVTUNE_DECLARE)
+#undef CONVTUNE_DECLARE
 
 }  // namespace convtune::cli

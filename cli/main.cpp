@@ -50,23 +50,9 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version,-V", version_text,
                        "Print versions: convtune's, its compiler's, the libraries'");
   app.require_subcommand(1);
-  const std::vector<Command> commands = {add_tune(app),
-                                         add_bench(app),
-                                         add_verify(app),
-                                         add_plan(app),
-                                         add_profile(app),
-                                         add_analyze(app),
-                                         add_refine(app),
-                                         add_export(app),
-                                         add_cases(app),
-                                         add_db(app),
-                                         add_cache(app),
-                                         add_devices(app),
-                                         add_report(app),
-                                         add_doctor(app),
-                                         add_completion(app),
-                                         add_man_page(app),
-                                         add_launch_for_profiler(app)};
+#define CONVTUNE_ADD(name) add_##name(app),
+  const std::vector<Command> commands = {CONVTUNE_COMMANDS(CONVTUNE_ADD)};
+#undef CONVTUNE_ADD
   add_color(app);
   refuse_empty_names(app);
   app.footer(

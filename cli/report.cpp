@@ -1,172 +1,53 @@
-// The loop over cases behind tune and bench.
-#include "report.h"
+// convtune report: pages and tables of reports that were saved as JSON.
+#include "convtune/report.h"
 
-#include <fmt/format.h>
+#include <memory>
+#include <string>
+#include <vector>
 
-#include <chrono>
-#include <new>
-
-#include "command_line.h"
+#include "command.h"
+#include "convtune/error.h"
 #include "exit_code.h"
-#include "interrupt.h"
-#include "model_table.h"
 #include "options.h"
-#include "output.h"
+#include "report_files.h"
 
 namespace convtune::cli {
+namespace {
 
-ReportFiles::ReportFiles(const ReportOptions& options)
-    : json_(options.json), csv_(options.csv), html_(options.html), markdown_(options.markdown) {
-  if (json_.is_stdout() + csv_.is_stdout() + html_.is_stdout() + markdown_.is_stdout() > 1)
-    throw Error(ErrorKind::invalid_argument,
-                "only one of --json, --csv, --markdown and --html can be standard output (-)");
-}
+struct ReportCommand {
+  std::vector<std::string> names;
+  ReportOptions pages;
 
-bool ReportFiles::has_stdout() const {
-  return json_.is_stdout() || csv_.is_stdout() || html_.is_stdout() || markdown_.is_stdout();
-}
-
-std::FILE* ReportFiles::table_stream() const {
-  return has_stdout() ? stderr : stdout;
-}
-
-void ReportFiles::write(Report report) const {
-  report.environment.command = typed_command();
-  if (json_) json_.write(report_json(report));
-  if (csv_) csv_.write(report_csv(std::get<std::vector<ReportRow>>(report.content)));
-  if (markdown_) markdown_.write(report_markdown(report));
-  if (html_) html_.write(report_page({report}));
-}
-
-void ReportFiles::write_so_far(Report report) const {
-  report.environment.command = typed_command();
-  report.interrupted = true;
-  try {
-    if (json_.is_replaced()) json_.write(report_json(report));
-    if (csv_.is_replaced()) csv_.write(report_csv(std::get<std::vector<ReportRow>>(report.content)));
-  } catch (const Error& error) {
-    print_warning(error.what());  // at the end it is an error, should it last
+  int run() const {
+    const ReportFiles files(pages);
+    if (!files.wanted()) throw bad("name what to make: --html PAGE or --markdown FILE");
+    std::vector<Report> reports;
+    for (const std::string& name : names) reports.push_back(load_report(name));
+    files.write(reports, names);
+    return kOk;
   }
-}
+};
 
-double CasePlace::seconds_behind(double budget) const {
-  return (mean_seconds > 0 ? mean_seconds : budget) * static_cast<double>(behind);
-}
+}  // namespace
 
-void ReportOptions::add_files_to(CLI::App& app) {
-  begin_group(app, group::kOutput);
-  app.add_option("--json", json, "Write the results to this file as JSON (- is standard output)")
-      ->type_name("FILE");
-  app.add_option("--html", html,
-                 "Write the results to this file as a page with charts (- is standard output)")
-      ->type_name("FILE");
-  begin_group(app, group::kHow);
-}
-
-void ReportOptions::add_to(CLI::App& app) {
-  add_files_to(app);
-  begin_group(app, group::kOutput);
-  app.add_option("--csv", csv, "Write the results to this file as CSV (- is standard output)")
-      ->type_name("FILE");
-  app.add_option("--markdown", markdown,
-                 "Write the results to this file as a table in Markdown, for an issue (- is standard output)")
-      ->type_name("FILE");
-  app.add_flag("--all", detail.all, "Show every way of the vendor's, not only the best of each layout");
-}
-
-int report_cases(const Asked& asked, const DeviceInfo& device, const ReportOptions& options,
-                 const MeasureCase& measure) {
-  const std::vector<ConvProblem>& problems = asked.problems;
-  const ReportFiles files(options);
-  std::FILE* const stream = files.table_stream();
-  const Style style = style_of(stream);
-  ProgressLine progress(stderr, style_of(stderr));
-  std::vector<ReportRow> rows;
-  std::string kept;
-  int code = kOk;
-  bool lost = false;
-  const ReportEnvironment environment = files.wanted() ? environment_of(device) : ReportEnvironment{};
-  const auto start = std::chrono::steady_clock::now();
-  std::size_t skipped = 0, at = 0;  // `at`: the case that is measured
-
-  const auto add = [&](ReportRow row) {
-    if (asked.model) {
-      row.count = asked.model->convolutions[at].count;
-      row.layers = asked.model->convolutions[at].layers;
-    }
-    rows.push_back(std::move(row));
-    if (at + 1 < problems.size()) files.write_so_far({environment, rows, true});
-  };
-  const auto fail = [&](const ConvProblem& problem, ErrorKind kind, const std::string& why) {
-    progress.clear();
-    print_error(problems.size() == 1 ? why : fmt::format("{}: {}", label(problem), why));
-    if (code == kOk) code = exit_code(kind);
-    ReportRow row;
-    row.comparison.problem = problem;
-    row.comparison.device = device;
-    row.failure = why;
-    add(std::move(row));
-  };
-
-  for (; at < problems.size() && !interrupted() && !lost; ++at) {
-    const ConvProblem& problem = problems[at];
-    const std::string position = problems.size() == 1 ? "" : fmt::format("[{}/{}] ", at + 1, problems.size());
-    const std::chrono::duration<double> gone = std::chrono::steady_clock::now() - start;
-    const CasePlace place{position + label(problem), problems.size() - at - 1,
-                          at > 0 ? gone.count() / static_cast<double>(at) : 0};
-    try {
-      const auto [row, stopped] = measure(problem, place, progress);
-      progress.clear();
-      kept = stopped;
-      if (!row) break;
-      put(stream, fmt::format("{}{}{}", rows.empty() ? "" : "\n",
-                              render_comparison(row->comparison, style, options.detail),
-                              row->tuning ? render_tuning(*row->tuning, style, options.detail) : ""));
-      add(*row);
-      if (!own_result(*row) && code == kOk) code = kMismatch;
-      if (row->tuning && !row->tuning->not_recorded.empty()) {
-        print_error(fmt::format("the result is not recorded: {}", row->tuning->not_recorded));
-        if (code == kOk) code = exit_code(ErrorKind::io);
-      }
-    } catch (const Error& error) {
-      if (asked.model && error.kind() == ErrorKind::unsupported) {  // the rest of the model can do without it
-        progress.clear();
-        std::string_view why = error.what();
-        why = why.substr(0, why.find('\n'));
-        if (why.ends_with(':')) why.remove_suffix(1);
-        print_warning(fmt::format("skipped {}: {}", label(problem), why));
-        ++skipped;
-        continue;
-      }
-      fail(problem, error.kind(), error.what());
-      lost = error.kind() == ErrorKind::device_lost;  // every other case would fail of it, too
-    } catch (const std::bad_alloc&) {
-      fail(problem, ErrorKind::unsupported,
-           fmt::format("not enough memory for tensors of {:.3g} GB; try a smaller --batch",
-                       problem.bytes() / 1e9));
-    }
-    print_library_warnings();
-  }
-
-  if (asked.model && !rows.empty()) put(stream, '\n' + render_model(rows, style));
-  if (skipped > 0 && !interrupted()) {
-    if (rows.empty()) {
-      print_error(fmt::format("none of the convolutions of {} can be measured here", asked.model->name));
-      return exit_code(ErrorKind::unsupported);
-    }
-    put(stream, fmt::format("{} skipped, as said above, and no part of this\n",
-                            counted(static_cast<std::int64_t>(skipped), "kind is", "kinds are")));
-  }
-  if (rows.size() > 1) put(stream, '\n' + render_summary(rows, style));
-  // An interrupted run with nothing measured has nothing to say in a file.
-  const std::size_t done = rows.size();
-  if (files.wanted() && (done > 0 || !interrupted()))
-    files.write({environment, std::move(rows), interrupted()});
-  if (!interrupted()) return code;
-  put(stderr, fmt::format("convtune: interrupted: {} of {} done{}{}\n", done,
-                          counted(static_cast<std::int64_t>(problems.size()), "case", "cases"),
-                          kept.empty() ? "" : "; ", kept));
-  return kInterrupted;
+Command add_report(CLI::App& parent) {
+  CLI::App* app = parent.add_subcommand(
+      "report", "Make a page with charts, or a table, of reports that were saved as JSON");
+  const auto report = std::make_shared<ReportCommand>();
+  app->add_option("FILE", report->names,
+                  "What --json of tune, bench, verify or refine wrote, or Python's OptimizeReport")
+      ->type_name("FILE")
+      ->required();
+  report->pages.add_pages_to(*app);
+  app->footer(
+      "Examples:\n"
+      "  convtune bench --suite stem --json stem.json\n"
+      "  convtune report stem.json --html stem.html\n"
+      "  convtune report before.json after.json --html both.html\n"
+      "  convtune report stem.json --markdown -\n\n"
+      "The page is one file that fetches nothing; tune, bench, verify and refine write it themselves\n"
+      "with --html.");
+  return {app, [report] { return report->run(); }};
 }
 
 }  // namespace convtune::cli

@@ -14,7 +14,7 @@
 #include "options.h"
 #include "output.h"
 #include "progress.h"
-#include "report.h"
+#include "report_files.h"
 #include "target_sheet.h"
 
 namespace convtune::cli {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -145,7 +146,17 @@ std::string report_page(const std::vector<Report>& reports);
 // where it was measured. Throws Error{invalid_argument} for a report of verify, refine or analyze, which have
 // none.
 std::string report_markdown(const Report& report);
-// One line a provider; quoted as RFC 4180 says.
-std::string report_csv(const std::vector<ReportRow>& rows);
+// One line a provider of tune's and bench's rows; quoted as RFC 4180 says. Throws as report_markdown() does.
+std::string report_csv(const Report& report);
+
+// A format that reports are written in, as each option of the command that names a file.
+struct ReportFormat {
+  const char *name, *in_words;  // "json"; "as JSON"
+  bool of_every_report;         // false: `write` throws Error{invalid_argument} for reports that lack it
+  bool is_data;                 // for programs, and so written anew after each case; else for people
+  bool joins_reports;           // several are one text of it; else `write` takes one
+  std::string (*write)(const std::vector<Report>& reports);
+};
+std::span<const ReportFormat> report_formats();
 
 }  // namespace convtune

@@ -1,7 +1,7 @@
 // Comparisons as CSV: the one writer of it.
 #include <fmt/format.h>
 
-#include "convtune/report.h"
+#include "report/formats.h"
 
 namespace convtune {
 namespace {
@@ -26,11 +26,13 @@ std::string number(double value) {
 
 }  // namespace
 
-std::string report_csv(const std::vector<ReportRow>& rows) {
+std::string report_csv(const Report& report) {
+  const auto* const rows = std::get_if<std::vector<ReportRow>>(&report.content);
+  if (rows == nullptr) throw has_no(report, "CSV", "tune's and bench's");
   std::string csv = csv_line({"case", "problem", "device", "floor_us", "bound", "provider", "algorithm",
                               "config", "time_us", "mad_us", "n", "gflop_per_s", "gb_per_s",
                               "roofline_fraction", "max_error", "best_peer", "speedup", "failure"});
-  for (const ReportRow& row : rows) {
+  for (const ReportRow& row : *rows) {
     const Comparison& comparison = row.comparison;
     const std::string speedup = comparison.speedup > 0 ? number(comparison.speedup) : "";
     const std::vector<std::string> head = {comparison.problem.name, to_string(comparison.problem),

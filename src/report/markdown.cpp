@@ -3,8 +3,7 @@
 
 #include <algorithm>
 
-#include "convtune/error.h"
-#include "convtune/report.h"
+#include "report/formats.h"
 
 namespace convtune {
 namespace {
@@ -131,25 +130,16 @@ std::string table(const ModelReport& model) {
   return text;
 }
 
-std::string table(const VerifyReport&) {
-  throw Error(ErrorKind::invalid_argument,
-              "a report of verify has no table in Markdown; tune's, bench's and optimize's have");
-}
-
-std::string table(const Refined&) {
-  throw Error(ErrorKind::invalid_argument,
-              "a report of refine has no table in Markdown; tune's, bench's and optimize's have");
-}
-
-std::string table(const Analyzed&) {
-  throw Error(ErrorKind::invalid_argument,
-              "a report of analyze has no table in Markdown; tune's, bench's and optimize's have");
-}
-
 }  // namespace
 
 std::string report_markdown(const Report& report) {
-  std::string text = std::visit([](const auto& content) { return table(content); }, report.content);
+  std::string text;
+  if (const auto* const rows = std::get_if<std::vector<ReportRow>>(&report.content))
+    text = table(*rows);
+  else if (const auto* const model = std::get_if<ModelReport>(&report.content))
+    text = table(*model);
+  else
+    throw has_no(report, "table in Markdown", "tune's, bench's and optimize's");
   const ReportEnvironment& from = report.environment;
   text += fmt::format("\n{}, {} CPU thread{}",
                       plain(from.device.name.empty() ? from.device.fingerprint : from.device.name),

@@ -9,7 +9,7 @@
 #include <sstream>
 
 #include "progress.h"
-#include "report.h"
+#include "report_cases.h"
 
 namespace convtune::cli::table_test {
 namespace {

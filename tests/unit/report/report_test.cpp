@@ -348,7 +348,8 @@ TEST(ReportCsv, HasALineAProviderAndEqualColumns) {
   ReportRow failed = row_of(20, 40);
   failed.failure = "refused";
   failed.comparison.providers.clear();
-  const auto lines = read_csv(report_csv({row_of(20, 40), row_of(20, 0), failed}));
+  const auto lines =
+      read_csv(report_csv({environment(), std::vector{row_of(20, 40), row_of(20, 0), failed}}));
   ASSERT_EQ(lines.size(), 1u + 2 + 1 + 1);
   for (const auto& line : lines) EXPECT_EQ(line.size(), lines[0].size());
   EXPECT_EQ(lines[0][8], "time_us");
@@ -357,13 +358,34 @@ TEST(ReportCsv, HasALineAProviderAndEqualColumns) {
   EXPECT_EQ(lines[4].back(), "refused");
 }
 
+// What a format cannot say it refuses by the kind of the report; one that says every report refuses none.
+TEST(ReportFormats, WriteOrRefuse) {
+  const std::vector<Report> reports = {{environment(), std::vector{row_of(20, 40)}},
+                                       {environment(), VerifyReport{}},
+                                       {environment(), Refined{}},
+                                       {environment(), ModelReport{}},
+                                       {environment(), Analyzed{}}};
+  for (const ReportFormat& format : report_formats()) {
+    std::size_t refused = 0;
+    for (const Report& report : reports) try {
+        EXPECT_NE(format.write({report}), "");
+      } catch (const Error& error) {
+        ++refused;
+        EXPECT_EQ(error.kind(), ErrorKind::invalid_argument);
+        EXPECT_NE(std::string(error.what()).find("a report of "), std::string::npos) << error.what();
+      }
+    EXPECT_EQ(refused == 0, format.of_every_report) << format.name;
+    EXPECT_LT(refused, reports.size()) << format.name;
+  }
+}
+
 TEST(ReportCsv, QuotesWhatNeedsIt) {
   const std::string name = "comma, \"quote\"\nand line";
-  const auto lines = read_csv(report_csv({row_of(20, 40, name)}));
+  const auto lines = read_csv(report_csv({environment(), std::vector{row_of(20, 40, name)}}));
   ASSERT_EQ(lines.size(), 3u);
   EXPECT_EQ(lines[1][0], name);
   // An unnamed case keeps its empty first field.
-  const auto unnamed = read_csv(report_csv({row_of(20, 40, "")}));
+  const auto unnamed = read_csv(report_csv({environment(), std::vector{row_of(20, 40, "")}}));
   EXPECT_EQ(unnamed[1][0], "");
   EXPECT_EQ(unnamed[1].size(), unnamed[0].size());
 }
