@@ -127,6 +127,8 @@ std::optional<std::string> broken_never(const std::string& file, const std::stri
     return "device code includes device code and kernels' configs alone";
   if (from("src/tune/") && (to("src/cpu/") || to("src/cuda/")))
     return "the tuner knows devices and algorithms by their contract alone";
+  if ((to("src/profile/") || to("src/triton/")) && !from("src/profile/") && !from("src/triton/"))
+    return "profiles and Triton files are a library over all the others";
   if (from("src/record/") && (to("src/cpu/") || to("src/cuda/") || to("src/contract/")))
     return "records know no backend";
   if (from("cli/") && !standard(target) && !posix(target) && !to("cli/") && !to("include/convtune/") &&
@@ -282,6 +284,7 @@ TEST(Includes, RulesCanSayNo) {
       {"src/record/database.cpp", "src/contract/backend.h"},
       {"src/record/trials.cpp", "src/cpu/backend/cpu_backend.h"},
       {"src/tune/small_batch.cpp", "src/cpu/base/caches.h"},
+      {"src/report/report.cpp", "src/profile/known_metrics.h"},
       {"src/tune/last_stage.cpp", "src/cuda/backend/cuda.h"},
       {"cli/tune.cpp", "src/problem/config_fields.h"},
       {"cli/tune.cpp", "omp.h"},
