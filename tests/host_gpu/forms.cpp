@@ -66,7 +66,7 @@ std::vector<Form> product_forms() {
 }
 
 unsigned row_bytes(const TensorMapLayout& a) {
-  return a.box[0] * (a.type == ElementType::f32 ? 4u : 2u);
+  return a.box[0] * static_cast<unsigned>(size_of(a.type));
 }
 // A dense tensor's map, with a pitch of its rows that is a multiple of 16 bytes.
 TensorMapLayout layout_of(std::vector<std::uint64_t> extents, std::vector<std::uint32_t> box, Swizzle swizzle,
@@ -74,7 +74,7 @@ TensorMapLayout layout_of(std::vector<std::uint64_t> extents, std::vector<std::u
   TensorMapLayout a{
       .extents = extents, .strides = {}, .box = std::move(box), .swizzle = swizzle, .type = type};
   a.steps = std::move(steps);
-  std::uint64_t stride = type == ElementType::f32 ? 4 : 2;
+  auto stride = static_cast<std::uint64_t>(size_of(type));
   for (std::size_t i = 0; i + 1 < extents.size(); ++i) {
     stride = (stride * extents[i] + 15) / 16 * 16;
     a.strides.push_back(stride);

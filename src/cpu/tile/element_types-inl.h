@@ -60,6 +60,10 @@ HWY_INLINE BitVector to_f16(Vector v) {
   return hn::Or(half, sign);
 }
 
+// Compilers warn of no switch here, below a header of Highway's: a further type is answered in the next three
+// functions.
+static_assert(kLastDType == DType::bf16);
+
 HWY_INLINE Vector load_floats(DType type, const void* from) {
   switch (type) {
     case DType::f32:
