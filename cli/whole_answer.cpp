@@ -13,6 +13,7 @@
 #include "convtune/units.h"
 #include "options.h"
 #include "output.h"
+#include "table.h"
 
 namespace convtune::cli {
 namespace {
