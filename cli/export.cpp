@@ -127,10 +127,7 @@ Command add_export(CLI::App& parent) {
   app->add_option("--config", command->config, "With this config, as in \"consumers=3 units=5 filters=96\"")
       ->type_name("CONFIG")
       ->needs(algorithm);
-  app->add_option("--output,-o", command->output, "Where the file goes (- is standard output)")
-      ->type_name("FILE")
-      ->group(group::kOutput)
-      ->capture_default_str();
+  add_output(*app, command->output, "Where the file goes");
   app->footer(
       "Examples:\n"
       "  convtune export alexnet_conv1 -o conv.py\n"

@@ -95,6 +95,21 @@ CLI::Option* add_choice(CLI::App& app, const std::string& name, std::string& tar
       ->default_str(target);
 }
 
+void add_way(CLI::App& app, std::string& algorithm, std::string& config, const std::string& verb) {
+  CLI::Option* named =
+      app.add_option("--algorithm", algorithm, verb + " this algorithm")->type_name("ALGORITHM");
+  app.add_option("--config", config, verb + " this config, as in \"vectors=4 channels=6\"")
+      ->type_name("CONFIG")
+      ->needs(named);
+}
+
+void add_output(CLI::App& app, std::string& path, const std::string& where) {
+  app.add_option("--output,-o", path, where + " (- is standard output)")
+      ->type_name("FILE")
+      ->group(group::kOutput)
+      ->capture_default_str();
+}
+
 void begin_group(CLI::App& app, const char* title) {
   app.option_defaults()->group(title);
 }

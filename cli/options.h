@@ -68,6 +68,12 @@ CLI::Option* add_whole_number(CLI::App& app, const std::string& name, std::optio
 CLI::Option* add_choice(CLI::App& app, const std::string& name, std::string& target,
                         const std::vector<std::string>& choices, const std::string& description);
 
+// --algorithm and --config: `verb` ("Plan with") this algorithm, and this config.
+void add_way(CLI::App& app, std::string& algorithm, std::string& config, const std::string& verb);
+
+// --output: `where` ("Where the new file goes").
+void add_output(CLI::App& app, std::string& path, const std::string& where);
+
 // Names the group in a command's help for the options that are added from here on.
 namespace group {
 constexpr const char *kWhat = "What", *kWhere = "Where", *kHow = "How", *kOutput = "Output",

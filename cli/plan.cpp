@@ -195,11 +195,7 @@ Command add_plan(CLI::App& parent) {
   const auto plan = std::make_shared<PlanCommand>();
   plan->problem.add_to(*app);
   plan->device.add_to(*app);
-  CLI::Option* algorithm =
-      app->add_option("--algorithm", plan->algorithm, "Plan with this algorithm")->type_name("ALGORITHM");
-  app->add_option("--config", plan->config, "Plan with this config, as in \"vectors=4 channels=6\"")
-      ->type_name("CONFIG")
-      ->needs(algorithm);
+  add_way(*app, plan->algorithm, plan->config, "Plan with");
   app->add_flag("--explain-config", plan->explain_config, "Say what each field of the config means");
   app->add_option("--target", plan->target, "For a GPU that need not be here: " + target_help())
       ->type_name("TARGET")

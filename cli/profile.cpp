@@ -82,11 +82,7 @@ struct ProfileCommand {
         ->type_name("DEVICE")
         ->capture_default_str()
         ->group(group::kWhere);
-    CLI::Option* named =
-        app.add_option("--algorithm", algorithm, "Plan with this algorithm")->type_name("ALGORITHM");
-    app.add_option("--config", config, "Plan with this config, as in \"vectors=4 channels=6\"")
-        ->type_name("CONFIG")
-        ->needs(named);
+    add_way(app, algorithm, config, "Plan with");
   }
 };
 
@@ -96,10 +92,7 @@ Command add_profile(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand("profile", "Measure a plan's kernel with Nsight Compute (ncu)");
   const auto profile = std::make_shared<ProfileCommand>();
   profile->add_to(*app);
-  app->add_option("--output,-o", profile->output, "Where the metrics go (- is standard output)")
-      ->type_name("FILE")
-      ->group(group::kOutput)
-      ->capture_default_str();
+  add_output(*app, profile->output, "Where the metrics go");
   app->footer(
       "Examples:\n"
       "  convtune profile alexnet_conv1 -o metrics.json\n"

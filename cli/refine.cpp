@@ -259,10 +259,7 @@ Command add_refine(CLI::App& parent) {
          "sizes; nothing of it is run")
       ->type_name("FILE")
       ->needs(document);
-  app->add_option("--output,-o", refine->output, "Where the new file goes (- is standard output)")
-      ->type_name("FILE")
-      ->group(group::kOutput)
-      ->capture_default_str();
+  add_output(*app, refine->output, "Where the new file goes");
   add_choice(
       *app, "--order", refine->order, {"file", "seed"},
       "file: nothing but the lists changes; seed: imports, constants, kernels, functions, classes, and no "

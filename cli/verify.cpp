@@ -146,11 +146,7 @@ Command add_verify(CLI::App& parent) {
                    "Check this many random problems, biased to edges");
   add_whole_number(*app, "--seed", verify->seed, 0, std::numeric_limits<std::int64_t>::max(),
                    "Where the random problems and the data start (default: 1)");
-  CLI::Option* algorithm =
-      app->add_option("--algorithm", verify->algorithm, "Check only this algorithm")->type_name("ALGORITHM");
-  app->add_option("--config", verify->config, "Check only this config, as in \"vectors=4 channels=6\"")
-      ->type_name("CONFIG")
-      ->needs(algorithm);
+  add_way(*app, verify->algorithm, verify->config, "Check only");
   verify->results.add_files_to(*app);
   app->add_option(
          "--compile-only", verify->compile_only,

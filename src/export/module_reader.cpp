@@ -22,14 +22,9 @@ Error bad(const std::string& message) {
 }
 
 json asked(const std::string& source, const ReadModuleOptions& options) {
-  if (source.find('\0') != source.npos) throw bad("this is no Python: it holds a zero byte");
+  require_python(source);
   const json request = {
       {"do", "class"}, {"source", source}, {"class", options.class_name}, {"of_kernels", options.of_kernels}};
-  try {
-    request.dump();
-  } catch (const json::exception&) {
-    throw bad("this is no Python: it is no UTF-8 text");
-  }
   try {
     json answer = PythonChild(options.python, "triton_reader", kSeconds).ask(request);
     if (answer.contains("refused")) throw bad(answer.at("refused").get<std::string>());

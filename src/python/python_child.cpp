@@ -62,6 +62,16 @@ std::string last_line(std::string text) {
 
 }  // namespace
 
+void require_python(const std::string& source) {
+  if (source.find('\0') != source.npos)
+    throw Error(ErrorKind::invalid_argument, "this is no Python: it holds a zero byte");
+  try {
+    nlohmann::json(source).dump();
+  } catch (const nlohmann::json::exception&) {
+    throw Error(ErrorKind::invalid_argument, "this is no Python: it is no UTF-8 text");
+  }
+}
+
 PythonChild::PythonChild(const std::string& python, const std::string& program, double seconds,
                          std::function<bool()> cancelled)
     : seconds_(seconds), cancelled_(std::move(cancelled)), process_(command_of(python, program)) {}

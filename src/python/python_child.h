@@ -19,6 +19,9 @@ class RunFailure : public std::runtime_error {
 };
 class RunCancelled {};
 
+// Throws Error{invalid_argument} where the text cannot be a program: it holds a zero byte or is not UTF-8.
+void require_python(const std::string& source);
+
 class PythonChild {
  public:
   // `program`: one of the files that src/CMakeLists.txt embeds as runners, without its ending, whose main()

@@ -174,22 +174,17 @@ json TritonFile::ask(const json& request) {
 
 TritonFile::TritonFile(std::string source, std::string path, const Target& target, const std::string& python)
     : source_(std::move(source)), path_(std::move(path)) {
-  if (source_.find('\0') != source_.npos) throw bad("this is no Python: it holds a zero byte");
+  require_python(source_);
   reader_ = std::make_unique<PythonChild>(python, "triton_reader", kSeconds);
-  json request = {{"do", "read"},
-                  {"source", source_},
-                  {"path", path_},
-                  {"target",
-                   {{"major", target.capability.major},
-                    {"minor", target.capability.minor},
-                    {"sms", target.multiprocessors},
-                    {"shared", target.smem_per_block},
-                    {"product", target.product}}}};
-  try {
-    request.dump();
-  } catch (const json::exception&) {
-    throw bad("this is no Python: it is no UTF-8 text");
-  }
+  const json request = {{"do", "read"},
+                        {"source", source_},
+                        {"path", path_},
+                        {"target",
+                         {{"major", target.capability.major},
+                          {"minor", target.capability.minor},
+                          {"sms", target.multiprocessors},
+                          {"shared", target.smem_per_block},
+                          {"product", target.product}}}};
   const json answer = ask(request);
   try {
     has_triton_ = answer.at("triton").get<bool>(), other_ = answer.at("other").get<std::string>();
