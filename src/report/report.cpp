@@ -9,6 +9,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "report/report_fields.h"
+
 namespace convtune {
 namespace {
 
@@ -16,166 +18,68 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kSchema = 1;
 
-Json provider_json(const ProviderResult& provider) {
-  Json json = {{"name", provider.name},
-               {"algorithm", provider.algorithm},
-               {"config", to_string(provider.config)},
-               {"time_us", provider.time_us},
-               {"mad_us", provider.mad_us},
-               {"n", provider.n},
-               {"roofline_fraction", provider.roofline_fraction},
-               {"max_error", provider.max_error}};
-  if (provider.interrupted > 0) json["interrupted"] = provider.interrupted;
-  if (!provider.failure.empty()) json["failure"] = provider.failure;
-  return json;
+// Writes the fields of a struct.
+template <class T>
+Json json_of(const T& value);
+
+template <class T>
+bool is_unset(const T& value) {
+  if constexpr (std::is_arithmetic_v<T>)
+    return !(value > T{});  // a NaN too
+  else if constexpr (requires { value.has_value(); })
+    return !value.has_value();
+  else if constexpr (requires { value.empty(); })
+    return value.empty();
+  else
+    return false;
 }
 
-Json contest_json(const HeldContest& held) {
-  const ContestResult& result = held.result;
-  Json json = {{"incumbent", held.incumbent},
-               {"challenger", held.challenger},
-               {"min_gain", result.min_gain},
-               {"confidence", result.confidence},
-               {"accepted", result.accepted},
-               {"undecided", result.undecided},
-               {"gain", result.gain},
-               {"low", result.interval.low},
-               {"high", result.interval.high},
-               {"incumbent_us", result.incumbent_us},
-               {"challenger_us", result.challenger_us}};
-  if (result.incumbent_interrupted + result.challenger_interrupted > 0) {
-    json["busy"] = result.busy;
-    json["incumbent_interrupted"] = result.incumbent_interrupted;
-    json["challenger_interrupted"] = result.challenger_interrupted;
+class Writer {
+ public:
+  template <class T>
+  void operator()(const char* name, const T& value, When when = When::always, double = 0) {
+    if (when == When::never || (when == When::if_set && is_unset(value))) return;
+    json[name] = when == When::or_null && is_unset(value) ? Json(nullptr) : json_of(value);
   }
-  return json;
-}
-
-Json contests_json(const std::vector<HeldContest>& contests) {
-  Json all = Json::array();
-  for (const HeldContest& held : contests) all.push_back(contest_json(held));
-  return all;
-}
-
-// The last stage: null where there was none.
-Json last_stage_json(const std::optional<MicroTuning>& stage) {
-  if (!stage) return nullptr;
-  Json tried = Json::array();
-  for (const MicroTuning::Tried& one : stage->tried) {
-    tried.push_back({{"config", to_string(one.config)}, {"reason", one.reason}, {"time_us", one.time_us}});
-    if (!one.failure.empty()) tried.back()["failure"] = one.failure;
+  void object(const char* name, When when, const auto& body) {
+    if (when == When::never) return;
+    Writer inner;
+    body(inner);
+    json[name] = std::move(inner.json);
   }
-  return {{"original", stage->original}, {"kept", stage->kept},
-          {"changed", stage->changed},   {"tried", tried},
-          {"verdicts", stage->verdicts}, {"contests", contests_json(stage->contests)}};
-}
-
-Json steps_json(const std::vector<SearchStep>& steps) {
-  Json all = Json::array();
-  for (const SearchStep& step : steps) {
-    all.push_back(
-        {{"algorithm", step.algorithm}, {"config", to_string(step.config)}, {"time_us", step.time_us}});
-    if (step.vendor) all.back()["vendor"] = true;
-    if (step.resumed) all.back()["resumed"] = true;
-    if (!step.failure.empty()) all.back()["failure"] = step.failure;
+  void derived(const char* name, When when, const auto& make) {
+    if (when != When::never) json[name] = make();
   }
-  return all;
-}
 
-Json tuning_json(const TuningSummary& tuning) {
-  Json json = {{"from_record", tuning.from_record},
-               {"interrupted", tuning.interrupted},
-               {"proven", tuning.proven},
-               {"candidates", tuning.candidates},
-               {"trials", tuning.trials},
-               {"resumed", tuning.resumed},
-               {"pruned", tuning.pruned},
-               {"wrong", tuning.wrong},
-               {"record", tuning.record.empty() ? Json(nullptr) : Json(tuning.record)},
-               {"warnings", tuning.warnings},
-               {"last_stage", last_stage_json(tuning.last_stage)},
-               {"contest", tuning.contest ? contest_json(*tuning.contest) : Json(nullptr)},
-               {"steps", steps_json(tuning.steps)}};
-  if (!tuning.not_recorded.empty()) json["not_recorded"] = tuning.not_recorded;
-  if (tuning.small_batch > 0)
-    json["small_batch"] = tuning.small_batch, json["small_trials"] = tuning.small_trials;
-  return json;
-}
+  Json json = Json::object();
+};
 
-Json resources_json(const Resources& kernel) {
-  return {{"registers", kernel.registers},
-          {"threads", kernel.threads},
-          {"spill_bytes", kernel.spill_bytes},
-          {"smem_bytes", kernel.smem_bytes},
-          {"blocks", kernel.blocks},
-          {"occupancy",
-           {{"share", kernel.occupancy.share},
-            {"blocks", kernel.occupancy.blocks},
-            {"warps", kernel.occupancy.warps},
-            {"limiter", to_string(kernel.occupancy.limiter)}}}};
-}
-
-Json roofline_json(const Roofline& roof) {
-  const auto known = [](double rate) { return rate > 0 ? Json(rate) : Json(nullptr); };
-  return {{"floor_us", roof.floor_us},
-          {"bound", roof.bound},
-          {"flops_per_second", known(roof.flops_per_second)},
-          {"bytes_per_second", known(roof.bytes_per_second)}};
-}
-
-Json row_json(const ReportRow& row) {
-  const Comparison& comparison = row.comparison;
-  Json json = {{"case", comparison.problem.name},
-               {"problem", to_string(comparison.problem)},
-               {"device", comparison.device.fingerprint},
-               {"roofline", roofline_json(comparison.roofline)},
-               {"providers", Json::array()},
-               {"incumbent", nullptr},
-               {"best_peer", nullptr},
-               {"speedup", nullptr}};
-  for (const ProviderResult& provider : comparison.providers)
-    json["providers"].push_back(provider_json(provider));
-  if (!comparison.incumbent.empty()) json["incumbent"] = comparison.incumbent;
-  if (!comparison.best_peer.empty()) json["best_peer"] = comparison.best_peer;
-  if (comparison.speedup > 0) json["speedup"] = comparison.speedup;
-  if (!comparison.providers.empty()) json["verdict"] = verdict(comparison);
-  if (!comparison.decision.empty()) json["decision"] = comparison.decision;
-  if (comparison.load.processors > 0)
-    json["machine"] = {{"load", comparison.load.average},
-                       {"processors", comparison.load.processors},
-                       {"busy", machine_is_busy(comparison)},
-                       {"finding", interruptions(comparison)}};
-  if (const Check& check = comparison.check; check.elements > 0)
-    json["check"] = {{"samples", check.samples},
-                     {"elements", check.elements},
-                     {"oracle_seconds", check.oracle_seconds},
-                     {"ways_seconds", check.ways_seconds}};
-  if (comparison.resources) json["resources"] = resources_json(*comparison.resources);
-  if (row.tuning) json["tuning"] = tuning_json(*row.tuning);
-  if (!row.failure.empty()) json["failure"] = row.failure;
-  if (!row.layers.empty()) {
-    json["count"] = row.count;
-    json["layers"] = row.layers;
+template <class T>
+Json json_of(const T& value) {
+  if constexpr (std::is_arithmetic_v<T> || std::same_as<T, std::string>) {
+    return value;
+  } else if constexpr (requires { to_string(value); }) {
+    return to_string(value);
+  } else if constexpr (requires { *value; }) {  // an optional that is set
+    return json_of(*value);
+  } else if constexpr (requires { value.front().first; }) {
+    Json object = Json::object();
+    for (const auto& [name, one] : value) object[name] = json_of(one);
+    return object;
+  } else if constexpr (requires { value.front(); }) {
+    Json list = Json::array();
+    for (const auto& one : value) list.push_back(json_of(one));
+    return list;
+  } else {
+    Writer writer;
+    fields(value, writer);
+    return std::move(writer.json);
   }
-  return json;
-}
-
-Json environment_json(const ReportEnvironment& environment) {
-  Json versions = Json::object();
-  for (const auto& [what, version] : environment.versions) versions[what] = version;
-  Json json = {{"device", environment.device.name},
-               {"fingerprint", environment.device.fingerprint},
-               {"threads", environment.threads},
-               {"versions", versions},
-               {"date", environment.date}};
-  if (!environment.command.empty()) json["command"] = environment.command;
-  return json;
 }
 
 // What each kind of report has beside its environment.
 void add_content(Json& json, const std::vector<ReportRow>& rows) {
-  json["rows"] = Json::array();
-  for (const ReportRow& row : rows) json["rows"].push_back(row_json(row));
+  json["rows"] = json_of(rows);
   const ReportSummary summary = summarize(rows);
   json["geomean_speedup"] = summary.compared > 0 ? Json(summary.geomean_speedup) : Json(nullptr);
   json["wins"] = summary.wins;
@@ -189,89 +93,16 @@ void add_content(Json& json, const std::vector<ReportRow>& rows) {
 }
 
 void add_content(Json& json, const VerifyReport& verified) {
-  Json failures = Json::array();
-  for (const Mismatch& mismatch : verified.failures)
-    failures.push_back({{"problem", to_string(mismatch.problem)},
-                        {"algorithm", mismatch.algorithm},
-                        {"config", to_string(mismatch.config)},
-                        {"what", mismatch.what},
-                        {"again", mismatch.repro}});
-  json["verify"] = {{"problems", verified.problems},     {"checks", verified.checks},
-                    {"compiled", verified.compiled},     {"special", verified.special},
-                    {"mismatches", verified.mismatches}, {"failures", failures}};
+  json["verify"] = json_of(verified);
 }
-
-Json findings_json(const std::vector<Finding>& findings) {
-  Json all = Json::array();
-  for (const Finding& finding : findings) all.push_back({{"what", finding.what}, {"text", finding.text}});
-  return all;
-}
-
-Json kernel_json(const RefinedKernel& kernel) {
-  const Json findings = findings_json(kernel.findings);
-  Json measured = Json::array();
-  for (const MeasuredConfig& one : kernel.measured) {
-    measured.push_back({{"config", one.config},
-                        {"reason", one.reason},
-                        {"time_us", one.time_us},
-                        {"mad_us", one.mad_us},
-                        {"n", one.n},
-                        {"output", one.output}});
-    if (!one.failure.empty()) measured.back()["failure"] = one.failure;
-  }
-  Json json = {{"kernel", kernel.kernel},
-               {"line", kernel.line},
-               {"original", kernel.original},
-               {"findings", findings},
-               {"notes", kernel.notes},
-               {"verdicts", kernel.verdicts},
-               {"configs", kernel.configs},
-               {"measured", measured},
-               {"place", kernel.place},
-               {"changed", kernel.changed},
-               {"contests", contests_json(kernel.contests)}};
-  if (!kernel.unknown.empty()) json["unknown"] = kernel.unknown;
-  return json;
-}
-
 void add_content(Json& json, const Refined& refined) {
-  Json kernels = Json::array();
-  for (const RefinedKernel& kernel : refined.kernels) kernels.push_back(kernel_json(kernel));
-  json["refine"] = {{"notes", refined.notes}, {"kernels", kernels}};
+  json["refine"] = json_of(refined);
 }
-
 void add_content(Json& json, const ModelReport& model) {
-  Json layers = Json::array();
-  for (const ModelLayer& layer : model.layers)
-    layers.push_back({{"names", layer.names},
-                      {"problem", layer.problem},
-                      {"calls", layer.calls},
-                      {"pytorch_us", layer.pytorch_us},
-                      {"convtune_us", layer.convtune_us},
-                      {"gain", layer.gain},
-                      {"low", layer.low},
-                      {"high", layer.high},
-                      {"algorithm", layer.algorithm},
-                      {"config", layer.config},
-                      {"layout", layer.layout},
-                      {"swapped", layer.swapped},
-                      {"decision", layer.decision}});
-  json["model"] = {
-      {"training", model.training}, {"mode", model.mode},  {"layers", layers}, {"before_us", model.before_us},
-      {"after_us", model.after_us}, {"gain", model.gain},  {"low", model.low}, {"high", model.high},
-      {"kept", model.kept},         {"notes", model.notes}};
+  json["model"] = json_of(model);
 }
-
 void add_content(Json& json, const Analyzed& analyzed) {
-  Json kernels = Json::array();
-  for (const Analyzed::Kernel& kernel : analyzed.kernels) {
-    Json metrics = Json::object();
-    for (const auto& [name, value] : kernel.metrics.values) metrics[name] = value;
-    kernels.push_back({{"kernel", kernel.metrics.kernel},
-                       {"metrics", std::move(metrics)},
-                       {"findings", findings_json(kernel.findings)}});
-  }
-  json["analysis"] = {{"kernels", kernels}};
+  json["analysis"] = json_of(analyzed);
 }
 
 // A name may hold any bytes: what is no UTF-8 is replaced rather than thrown at.
@@ -371,15 +202,15 @@ ReportSummary summarize(const std::vector<ReportRow>& rows) {
 }
 
 std::string to_json(const ReportRow& row) {
-  return text_of(row_json(row), -1);
+  return text_of(json_of(row), -1);
 }
 
 std::string to_json(const ReportEnvironment& environment) {
-  return text_of(environment_json(environment), -1);
+  return text_of(json_of(environment), -1);
 }
 
 std::string report_json(const Report& report) {
-  Json json = {{"schema", kSchema}, {"environment", environment_json(report.environment)}};
+  Json json = {{"schema", kSchema}, {"environment", json_of(report.environment)}};
   std::visit([&](const auto& content) { add_content(json, content); }, report.content);
   if (report.interrupted) json["interrupted"] = true;
   return text_of(json, 2) + '\n';
