@@ -20,20 +20,6 @@
 
 namespace convtune {
 
-// How a search went: TuningReport without its comparison.
-struct TuningSummary {
-  bool from_record = false, interrupted = false;
-  std::int64_t candidates = 0, trials = 0, resumed = 0, pruned = 0, wrong = 0;
-  std::string record;
-  std::vector<std::string> warnings;
-  std::optional<MicroTuning> last_stage;
-  bool proven = true;
-  std::string not_recorded = {};
-  std::optional<HeldContest> contest = {};
-  std::vector<SearchStep> steps = {};
-  std::int64_t small_batch = 0, small_trials = 0;
-};
-
 // One case of a report. `failure`: why there are no measurements. Of a model: how often the case runs in one
 // pass, and the names of its layers.
 struct ReportRow {

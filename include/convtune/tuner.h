@@ -117,24 +117,28 @@ struct SearchStep {
   std::string failure;                   // not empty: it has no time
 };
 
-struct TuningReport {
-  Comparison comparison;
+// How a search went.
+struct TuningSummary {
   bool from_record = false;     // answered without measuring
   bool interrupted = false;     // stopped by `cancel`: trials are kept, no record was written
   std::int64_t candidates = 0;  // configs that there were to try; 0 where nothing was measured
   std::int64_t trials = 0;      // configs tried in this call
+  std::int64_t resumed = 0;     // configs taken from an earlier, interrupted search
+  std::int64_t pruned = 0;      // configs whose bound was worse than the best time
+  std::int64_t wrong = 0;       // configs that failed the check (quarantined)
+  std::string record = {};      // the file of the record, from or into; empty if there is none
+  std::vector<std::string> warnings = {};
+  std::optional<MicroTuning> last_stage = {};  // nothing where no config of our own was fit for it
+  bool proven = true;                          // what the record is to say: see Record::proven
+  std::string not_recorded = {};  // why the record could not be written; empty where it was, or was not to be
+  std::optional<HeldContest> contest = {};  // with the vendor; nothing where there was none
+  std::vector<SearchStep> steps = {};       // in the order in which they were tried
   // Where there was no time to try all: configs tried on so many images, of which the best were tried whole.
   std::int64_t small_batch = 0, small_trials = 0;
-  std::int64_t resumed = 0;               // configs taken from an earlier, interrupted search
-  std::int64_t pruned = 0;                // configs whose bound was worse than the best time
-  std::int64_t wrong = 0;                 // configs that failed the check (quarantined)
-  std::optional<MicroTuning> last_stage;  // nothing where no config of our own was fit for it
-  std::string record;                     // the file of the record, from or into; empty if there is none
-  std::vector<std::string> warnings;
-  bool proven = true;        // what the record is to say: see Record::proven
-  std::string not_recorded;  // why the record could not be written; empty where it was, or was not to be
-  std::optional<HeldContest> contest;  // with the vendor; nothing where there was none
-  std::vector<SearchStep> steps;       // in the order in which they were tried
+};
+
+struct TuningReport : TuningSummary {
+  Comparison comparison;
 };
 
 // Searches for the fastest config of every algorithm, checks each against the oracle before timing

@@ -135,23 +135,7 @@ ReportEnvironment environment_of(const Target& target) {
 }
 
 ReportRow report_row(TuningReport report) {
-  TuningSummary tuning{report.from_record,
-                       report.interrupted,
-                       report.candidates,
-                       report.trials,
-                       report.resumed,
-                       report.pruned,
-                       report.wrong,
-                       std::move(report.record),
-                       std::move(report.warnings),
-                       std::move(report.last_stage),
-                       report.proven,
-                       std::move(report.not_recorded),
-                       std::move(report.contest),
-                       std::move(report.steps),
-                       report.small_batch,
-                       report.small_trials};
-  return {std::move(report.comparison), std::move(tuning), {}};
+  return {std::move(report.comparison), static_cast<TuningSummary&&>(report), {}};
 }
 
 const ProviderResult* own_result(const ReportRow& row) {
