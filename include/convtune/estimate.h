@@ -11,13 +11,9 @@
 
 namespace convtune {
 
-struct CandidateEstimate {
+struct CandidateEstimate : Resources {
   std::string algorithm;
   Config config;
-  int registers = 0, threads = 0;                // a thread; of a block
-  std::int64_t spill_bytes = 0, smem_bytes = 0;  // a thread; a block
-  std::int64_t blocks = 0;
-  Occupancy occupancy;
   double estimate_us = 0;
   // What the model says that it waits for most: "memory", "tensor cores", "multiply-adds", "issue", "shared
   // memory", "L2", "latency"; "roofline" where it knows no more than that.

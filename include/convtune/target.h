@@ -65,6 +65,14 @@ struct Occupancy {
   int by_warps = 0, by_registers = 0, by_smem = 0, by_slots = 0;  // blocks that each would allow
 };
 
+// What a GPU's kernel takes, as its compiler says, and how much of a multiprocessor that fills.
+struct Resources {
+  int registers = 0, threads = 0;                // a thread; of a block
+  std::int64_t spill_bytes = 0, smem_bytes = 0;  // a thread; a block
+  std::int64_t blocks = 0;
+  Occupancy occupancy;
+};
+
 // The hardware's own rules: registers are handed out by warp in steps of 256 from four equal parts,
 // shared memory in steps of 128 bytes. Throws Error{invalid_argument} for negative needs or no threads.
 Occupancy occupancy(const Target& target, const BlockNeeds& block);

@@ -37,14 +37,6 @@ struct Check {
   double oracle_seconds = 0, ways_seconds = 0;
 };
 
-// What a GPU's kernel takes, as its compiler says, and how much of a multiprocessor that fills.
-struct Resources {
-  int registers = 0, threads = 0;                // a thread; of a block
-  std::int64_t spill_bytes = 0, smem_bytes = 0;  // a thread; a block
-  std::int64_t blocks = 0;
-  Occupancy occupancy;
-};
-
 // One line of every table: convtune's answer beside the vendor's, in one run.
 struct Comparison {
   ConvProblem problem;

@@ -45,8 +45,7 @@ void fill(CandidateEstimate& one, const cuda::DryRun& run, const ConvProblem& pr
   one.failure = run.failure;
   if (!one.failure.empty()) return;
   const cuda::Launch& launch = run.launch;
-  one.registers = launch.registers, one.threads = launch.threads;
-  one.spill_bytes = launch.spill_bytes, one.smem_bytes = launch.smem_bytes, one.blocks = launch.blocks;
+  static_cast<Resources&>(one) = launch;
   one.occupancy = occupancy(target, {launch.threads, launch.registers, launch.smem_bytes});
   if (one.occupancy.blocks == 0)
     one.failure =

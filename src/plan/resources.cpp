@@ -14,14 +14,10 @@ std::optional<Resources> resources_of(const Algorithm& algorithm, const Config& 
   if (device.device.kind != Device::Kind::cuda || !cuda::kernel_algorithm(algorithm)) return std::nullopt;
   const cuda::DryRun run = cuda::dry_run(problem, device, {{&algorithm, config}}, 1, kCompileSeconds).front();
   if (!run.failure.empty()) return std::nullopt;
-  const cuda::Launch& launch = run.launch;
-  return Resources{launch.registers,
-                   launch.threads,
-                   launch.spill_bytes,
-                   launch.smem_bytes,
-                   launch.blocks,
-                   occupancy(target ? *target : cuda::device_target(device.device),
-                             {launch.threads, launch.registers, launch.smem_bytes})};
+  Resources resources = run.launch;
+  resources.occupancy = occupancy(target ? *target : cuda::device_target(device.device),
+                                  {resources.threads, resources.registers, resources.smem_bytes});
+  return resources;
 }
 
 }  // namespace convtune

@@ -10,12 +10,13 @@ namespace convtune::cuda {
 Launch launch_of(const LaunchPlan& plan, const CompiledModule& module) {
   const KernelResources& resources = module.kernels[LaunchPlan::kRun];
   const KernelLaunch& launch = plan.kernel_launch();
-  return {resources.kernel,
-          resources.registers,
-          static_cast<int>(launch.block.x * launch.block.y * launch.block.z),
-          resources.spill_bytes,
-          resources.static_smem_bytes + static_cast<std::int64_t>(launch.dynamic_smem_bytes),
-          std::int64_t{launch.grid.x} * launch.grid.y * launch.grid.z};
+  return {{resources.registers,
+           static_cast<int>(launch.block.x * launch.block.y * launch.block.z),
+           resources.spill_bytes,
+           resources.static_smem_bytes + static_cast<std::int64_t>(launch.dynamic_smem_bytes),
+           std::int64_t{launch.grid.x} * launch.grid.y * launch.grid.z,
+           {}},
+          resources.kernel};
 }
 
 std::vector<DryRun> dry_run(const ConvProblem& problem, const DeviceInfo& device,

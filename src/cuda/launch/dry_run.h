@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "contract/backend.h"
+#include "convtune/target.h"
 #include "cuda/launch/launch_plan.h"
 
 namespace convtune::cuda {
@@ -16,11 +17,8 @@ struct Candidate {
 };
 
 // The kernel of a run(): what the compiler says of it, and how it is launched.
-struct Launch {
+struct Launch : Resources {  // without the occupancy
   std::string kernel;
-  int registers = 0, threads = 0;                // a thread; of a block
-  std::int64_t spill_bytes = 0, smem_bytes = 0;  // a thread; a block, static and dynamic
-  std::int64_t blocks = 0;
 };
 struct DryRun {
   Launch launch;
