@@ -6,6 +6,7 @@
 #include "cpu/algorithms/cpu_algorithms.h"
 #include "cpu/backend/cpu_backend.h"
 #include "cpu/onednn/onednn.h"
+#include "cpu/onednn/onednn_api.h"
 #include "cpu/reference/reference.h"
 #include "cuda/algorithms/algorithms.h"
 #include "cuda/backend/cuda.h"

@@ -13,6 +13,7 @@
 #include "convtune/error.h"
 #include "cpu/backend/cpu_backend.h"
 #include "cpu/onednn/onednn.h"
+#include "cpu/onednn/onednn_api.h"
 #include "cuda/backend/cuda.h"
 
 namespace convtune {

@@ -6,7 +6,6 @@
 
 #include "base/fork_gate.h"
 #include "base/library.h"
-#include "cpu/onednn/onednn.h"
 
 namespace convtune::cpu {
 namespace {

@@ -12,6 +12,10 @@
 
 namespace convtune::cpu {
 
+std::string onednn_version();   // "3.2.0", or why there is none
+std::string describe_onednn();  // its version and file, or why there is none
+bool onednn_is_unloadable();    // whether its file is there and could not be loaded
+
 struct OnednnVersion {  // the beginning of dnnl_version_t
   int major, minor, patch;
   const char* hash;

@@ -11,6 +11,7 @@
 #include "convtune/error.h"
 #include "cpu/backend/cpu_backend.h"
 #include "cpu/onednn/onednn.h"
+#include "cpu/onednn/onednn_api.h"
 #include "plan/algorithms.h"
 
 namespace convtune::devices_test {

@@ -3,6 +3,7 @@
 
 #include "convtune/database.h"
 #include "cpu/onednn/onednn.h"
+#include "cpu/onednn/onednn_api.h"
 #include "cuda/compile/compiler.h"
 #include "plan/algorithms.h"
 
