@@ -1,7 +1,9 @@
-"""The documents point at what is there: their links at files, the runs that they name at bench/results; every run there
-is named, so that no claim has two, every program of bench/ is told of, and every decision is in their index. Usage: docs_test.py SOURCES"""
+"""The documents point at what is there: their links at files, the runs that they name at bench/results; the pages of results
+are what bench/results_pages.py writes from the runs, each named once; every program of bench/ is told of, and every decision is in
+their index. Usage: docs_test.py SOURCES"""
 
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -18,7 +20,9 @@ for document in documents:
         named.add(run)
         if run not in runs:
             wrong.append(f"{document.relative_to(root)}: there is no run {run}")
-wrong += [f"bench/results: no document names {run}" for run in sorted(runs - named)]
+pages = subprocess.run([sys.executable, root / "bench/results_pages.py", "--check"], capture_output=True, text=True)
+wrong += [pages.stderr.strip()] if pages.returncode else []
+wrong += [f"bench/results: no page shows {run}" for run in sorted(runs - named)]
 programs = {path.name for path in root.glob("bench/*.py")} | {path.stem for path in root.glob("bench/*.c*")}
 told = set(re.findall(r"`([\w.]+)`", (root / "bench/README.md").read_text()))
 wrong += [f"bench/README.md: it does not say what {program} is for" for program in sorted(programs - told)]
