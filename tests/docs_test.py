@@ -7,15 +7,24 @@ import subprocess
 import sys
 from pathlib import Path
 
+
+def anchors(text):
+    """The headings of a page as GitHub links to them."""
+    return [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in re.findall(r"^#+ (.+)$", text, re.M)]
+
+
 root = Path(sys.argv[1])
 documents = [*root.glob("*.md"), *root.glob("docs/**/*.md"), root / "bench/README.md"]
 runs = {path.name for path in root.glob("bench/results/*/*.json")}
 wrong, named = [], set()
 for document in documents:
     text = document.read_text()
-    for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", text):
-        if not (document.parent / target).exists():
+    for target, anchor in re.findall(r"\]\(([^)#:\s]*)(?:#([^)\s]*))?\)", text):
+        there = document.parent / target if target else document
+        if not there.exists():
             wrong.append(f"{document.relative_to(root)}: there is no {target}")
+        elif anchor and anchor not in anchors(there.read_text()):
+            wrong.append(f"{document.relative_to(root)}: {target} has no heading for #{anchor}")
     for run in re.findall(r"\b20\d\d-\d\d-\d\d-[\w.{},-]*\.json", text):
         named.add(run)
         if run not in runs:

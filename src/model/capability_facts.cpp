@@ -21,7 +21,7 @@ namespace {
 // mma.sync: 62 % on Hopper ("Benchmarking and Dissecting the Nvidia Hopper GPU Architecture via
 // Microbenchmarking", Luo et al., 2024), taken for all that came after it. Before, it is all there is.
 //
-// L2: H100 5.5 TB/s (docs/notebook.md), A100 and Ada what their published microbenchmarks come to, the others
+// L2: H100 5.5 TB/s (docs/notebook/), A100 and Ada what their published microbenchmarks come to, the others
 // as those. TMA: 14 TB/s of tiles that many SMs read at the same time on an H200; Blackwell's as that.
 //
 // Copied: about a multiprocessor's share of what its memory can move, as published. 10.0 and 10.3 have the

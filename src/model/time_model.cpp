@@ -12,7 +12,7 @@
 // rest, and that is the tail. Memory serves all at once, and has its own roof.
 //
 // The constants were fitted on an H100 to 420 candidates of six first layers, and held against 1700 others
-// and eleven more; docs/notebook.md has how, how well they order candidates, and how little hangs on most of
+// and eleven more; docs/notebook/ has how, how well they order candidates, and how little hangs on most of
 // them.
 #include "model/time_model.h"
 

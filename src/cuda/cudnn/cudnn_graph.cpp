@@ -251,7 +251,7 @@ using Step = Operations::Step;
 
 // cuDNN 9.19.0's pointwise engines are compiled at run time. On an H200 they left elements unwritten or wrote
 // behind the last where rows were no whole vectors, and took another channel's bias where channels came first
-// (docs/notebook.md).
+// (docs/notebook/).
 bool sequence_is_right(const ConvProblem& a, const CudnnForm& form) {
   constexpr std::int64_t kVector = 8;
   const Shape shape = flat_output(a);

@@ -67,7 +67,7 @@ TEST(DirectExtents, CountWhatTheTapsDo) {
       }
 }
 
-// Measured on one core, all configs of a grid of 900 to 6000 for each problem (docs/notebook.md): these took
+// Measured on one core, all configs of a grid of 900 to 6000 for each problem (docs/notebook/): these took
 // at most 4 % longer than the best of them.
 TEST(DirectCandidates, AGoodOneIsAmongTheFirstTen) {
   if (!cpu::direct_kernels(512)) GTEST_SKIP() << "this build has no code for AVX-512";

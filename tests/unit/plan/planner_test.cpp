@@ -29,7 +29,7 @@ ConvProblem tf32(const std::string& text) {
 }
 
 // `right` has for each built-in case the algorithms whose first guess took no more than 1.1 times as long on
-// an H100 as the fastest one's (bench/results/nvidia-h100, docs/notebook.md): what is chosen unmeasured is
+// an H100 as the fastest one's (bench/results/nvidia-h100, docs/notebook/): what is chosen unmeasured is
 // one of them.
 TEST(Planner, ChoosesAmongFirstGuessesAsAnH100Would) {
   const std::set<std::string> few = {"direct_stem_sm80"}, stride_4 = {"direct_stem_sm90"};

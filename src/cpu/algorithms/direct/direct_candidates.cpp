@@ -52,7 +52,7 @@ struct Ranked {
 };
 
 // What a register tile's code takes for `width` of its vectors, in core cycles. Measured on one core of a
-// Zen 5 (docs/notebook.md); only the order matters: the tuner measures.
+// Zen 5 (docs/notebook/); only the order matters: the tuner measures.
 double tile_cycles(const DirectConfig& config, std::int64_t width, const DirectExtents& e) {
   const auto channels = static_cast<double>(config.channels), vectors = static_cast<double>(width);
   const double accumulators = channels * vectors;
