@@ -38,5 +38,11 @@ wrong += [f"bench/README.md: it does not say what {program} is for" for program 
 index = (root / "docs/decisions/README.md").read_text()
 wrong += [f"docs/decisions/README.md: it does not list {page.name}"
           for page in root.glob("docs/decisions/0*.md") if f"({page.name})" not in index]
+for page in sorted(root.glob("docs/decisions/*.md")):
+    lines = page.read_text().splitlines()
+    if len(lines) > 60 and page.name != "README.md":
+        wrong.append(f"{page.relative_to(root)} has {len(lines)} lines: a decision takes at most 60")
+    wrong += [f"{page.relative_to(root)}:{number} is {len(line)} columns wide: at most 130"
+              for number, line in enumerate(lines, 1) if len(line) > 130]
 assert len(documents) > 10 and len(runs) > 3, "these are not the sources"
 sys.exit("\n".join(wrong) or 0)
