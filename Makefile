@@ -12,7 +12,7 @@ help:
 	@echo 'make arm     the CPU kernels for 64-bit Arm, under an emulator'
 	@echo 'make asan    every test under AddressSanitizer and UndefinedBehaviorSanitizer'
 	@echo 'make tsan    every test under ThreadSanitizer'
-	@echo 'make check   formatting, the include rules and clang-tidy'
+	@echo 'make check   formatting, lengths of files, the include rules and clang-tidy'
 
 setup:
 	scripts/setup

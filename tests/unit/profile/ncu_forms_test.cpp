@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "convtune/error.h"
 #include "convtune/refine.h"
@@ -36,56 +37,53 @@ struct Expected {
   const char* name;
   std::string text;
   const char* kernel;
-  std::vector<std::pair<const char*, double>> values;  // by ncu's names, in base units
+  std::string values;  // JSON, by ncu's names, in base units
 };
 
-const char* const kSm = "sm__throughput.avg.pct_of_peak_sustained_elapsed";
-const char* const kDram = "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed";
-const char* const kWarps = "sm__warps_active.avg.pct_of_peak_sustained_active";
 const char* const kTime = "gpu__time_duration.sum";
 const char* const kLongScoreboard =
     "smsp__average_warps_issue_stalled_long_scoreboard_per_issue_active.ratio";
 
 const std::string kPage =
-    "==PROF== Connected to process 4242 (/usr/bin/python3.11)\n"
-    "max error 0.0001 of 1024\n"
-    "[4242] python3.11@127.0.0.1\n"
-    "  void gemm<128, 8>(const float *, float *, int) (64, 18, 1)x(16, 16, 1), Context 1, Stream 7, Device "
-    "0, CC "
-    "8.6\n"
-    "    Section: GPU Speed Of Light Throughput\n"
-    "    ----------------------- ----------- ------------\n"
-    "    Metric Name             Metric Unit Metric Value\n"
-    "    ----------------------- ----------- ------------\n"
-    "    DRAM Frequency                  Ghz         7.59\n"
-    "    Elapsed Cycles                cycle      166,261\n"
-    "    Memory Throughput                 %        62.25\n"
-    "    DRAM Throughput                   %        31.50\n"
-    "    Duration                         us       117.25\n"
-    "    Compute (SM) Throughput           %        44.75\n"
-    "    ----------------------- ----------- ------------\n\n"
-    "    OPT   Est. Speedup: 23.81%\n"
-    "          The grid for this launch is configured to execute only 64 blocks, which is less than the "
-    "84\n\n"
-    "    Section: Memory Workload Analysis\n"
-    "    Local Memory Spilling Requests                          no data\n"
-    "    Memory Throughput                Gbyte/s        24.00\n"
-    "    L2 Hit Rate                            %        30.75\n"
-    "    Section: Warp State Statistics\n"
-    "    Warp Cycles Per Issued Instruction             cycle        10.00\n"
-    "    Stall Long Scoreboard                           inst         6.25\n"
-    "    Section: Launch Statistics\n"
-    "    Block Size                                                     256\n"
-    "    Function Cache Configuration                     CachePreferShared\n"
-    "    Grid Size                                                    1,152\n"
-    "    Registers Per Thread             register/thread               111\n"
-    "    Dynamic Shared Memory Per Block       Kbyte/block            67.58\n"
-    "    Static Shared Memory Per Block        byte/block                 0\n"
-    "    Section: Occupancy\n"
-    "    Block Limit Registers                 block            2\n"
-    "    Block Limit Shared Mem                block            1\n"
-    "    Theoretical Occupancy                     %        16.67\n"
-    "    Achieved Occupancy                        %        16.25\n";
+    R"page(==PROF== Connected to process 4242 (/usr/bin/python3.11)
+max error 0.0001 of 1024
+[4242] python3.11@127.0.0.1
+  void gemm<128, 8>(const float *, float *, int) (64, 18, 1)x(16, 16, 1), Context 1, Stream 7, Device 0, CC 8.6
+    Section: GPU Speed Of Light Throughput
+    ----------------------- ----------- ------------
+    Metric Name             Metric Unit Metric Value
+    ----------------------- ----------- ------------
+    DRAM Frequency                  Ghz         7.59
+    Elapsed Cycles                cycle      166,261
+    Memory Throughput                 %        62.25
+    DRAM Throughput                   %        31.50
+    Duration                         us       117.25
+    Compute (SM) Throughput           %        44.75
+    ----------------------- ----------- ------------
+
+    OPT   Est. Speedup: 23.81%
+          The grid for this launch is configured to execute only 64 blocks, which is less than the 84
+
+    Section: Memory Workload Analysis
+    Local Memory Spilling Requests                          no data
+    Memory Throughput                Gbyte/s        24.00
+    L2 Hit Rate                            %        30.75
+    Section: Warp State Statistics
+    Warp Cycles Per Issued Instruction             cycle        10.00
+    Stall Long Scoreboard                           inst         6.25
+    Section: Launch Statistics
+    Block Size                                                     256
+    Function Cache Configuration                     CachePreferShared
+    Grid Size                                                    1,152
+    Registers Per Thread             register/thread               111
+    Dynamic Shared Memory Per Block       Kbyte/block            67.58
+    Static Shared Memory Per Block        byte/block                 0
+    Section: Occupancy
+    Block Limit Registers                 block            2
+    Block Limit Shared Mem                block            1
+    Theoretical Occupancy                     %        16.67
+    Achieved Occupancy                        %        16.25
+)page";
 
 std::vector<Expected> forms() {
   const std::string raw_head =
@@ -97,48 +95,43 @@ std::vector<Expected> forms() {
   const std::string raw_row =
       R"x("0","9","gemm","(256, 1, 1)","(64, 18, 1)","9.0","1,024.50","2.50","96","61.50")x"
       "\n";
-  const std::vector<std::pair<const char*, double>> raw = {
-      {"dram__bytes.sum", 1024.5e6},        {kTime, 2500},
-      {"launch__registers_per_thread", 96}, {kSm, 61.5},
-      {"launch__grid_size", 1152},          {"launch__block_size", 256}};
+  const std::string raw =
+      R"({"dram__bytes.sum": 1024.5e6, "gpu__time_duration.sum": 2500, )"
+      R"("launch__registers_per_thread": 96, )"
+      R"("sm__throughput.avg.pct_of_peak_sustained_elapsed": 61.5, "launch__grid_size": 1152, )"
+      R"("launch__block_size": 256})";
   return {
-      {"JSON of kernels", R"({"k": {"launch__grid_size": 7}})", "k", {{"launch__grid_size", 7}}},
+      {"JSON of kernels", R"({"k": {"launch__grid_size": 7}})", "k", R"({"launch__grid_size": 7})"},
       {"JSON with units",
        R"({"k": {"gpu__time_duration.sum": {"value": 2.5, "unit": "us"}, "dram__bytes.sum":)"
        R"( {"value": "1,024", "unit": "Kbyte"}}})",
-       "k",
-       {{kTime, 2500}, {"dram__bytes.sum", 1024e3}}},
+       "k", R"({"gpu__time_duration.sum": 2500, "dram__bytes.sum": 1024e3})"},
       {"JSON under kernels",
-       R"({"gpu": "A100", "kernels": [{"name": "a", "metrics": {"launch__grid_size": 7}}]})",
-       "a",
-       {{"launch__grid_size", 7}}},
+       R"({"gpu": "A100", "kernels": [{"name": "a", "metrics": {"launch__grid_size": 7}}]})", "a",
+       R"({"launch__grid_size": 7})"},
       {"JSON with a list of metrics",
-       R"({"kernels": [{"kernel": "a", "metrics": [{"name": "Duration", "value": 3, "unit": "us"}]}]})",
-       "a",
-       {{kTime, 3000}}},
+       R"({"kernels": [{"kernel": "a", "metrics": [{"name": "Duration", "value": 3, "unit": "us"}]}]})", "a",
+       R"({"gpu__time_duration.sum": 3000})"},
       {"JSON of one launch, flat",
        R"({"launch__grid_size": "1,152", "sm__throughput.avg.pct_of_peak_sustained_elapsed": 5})",
        "unnamed kernel",
-       {{"launch__grid_size", 1152}, {kSm, 5}}},
+       R"({"launch__grid_size": 1152, "sm__throughput.avg.pct_of_peak_sustained_elapsed": 5})"},
       {"records, numbers as text",
        R"([{"ID": "0", "Kernel Name": "gemm", "launch__grid_size": "1,152", "CC": "8.9", "launch__block_size": "256"}])",
-       "gemm",
-       {{"launch__grid_size", 1152}, {"launch__block_size", 256}}},
+       "gemm", R"({"launch__grid_size": 1152, "launch__block_size": 256})"},
       {"records, a metric each",
        R"([{"ID": 0, "Kernel Name": "k", "Metric Name": "Registers Per Thread", "Metric Unit": "register/thread",)"
        R"( "Metric Value": "64"}, {"ID": 0, "Kernel Name": "k", "Metric Name": "Duration", "Metric Unit": "ms",)"
        R"( "Metric Value": "1.25"}])",
-       "k",
-       {{"launch__registers_per_thread", 64}, {kTime, 1.25e6}}},
+       "k", R"({"launch__registers_per_thread": 64, "gpu__time_duration.sum": 1.25e6})"},
       {"null and NaN are not there",
        "{\"k\": {\"launch__grid_size\": 7, \"launch__block_size\": null, \"dram__bytes.sum\": NaN, "
        "\"gpu__time_duration.sum\": -Infinity}}",
-       "k",
-       {{"launch__grid_size", 7}}},
+       "k", R"({"launch__grid_size": 7})"},
       {"values with their unit",
-       R"({"k": {"Registers Per Thread": "128 register/thread", "Achieved Occupancy": "33.02 %"}})",
-       "k",
-       {{"launch__registers_per_thread", 128}, {kWarps, 33.02}}},
+       R"({"k": {"Registers Per Thread": "128 register/thread", "Achieved Occupancy": "33.02 %"}})", "k",
+       R"({"launch__registers_per_thread": 128, )"
+       R"("sm__warps_active.avg.pct_of_peak_sustained_active": 33.02})"},
       {"the raw page", raw_head + raw_row, "gemm", raw},
       {"the raw page among the program's lines",
        "epoch 1, loss 0.5\n==PROF== Profiling \"gemm\" - 0: 0%....50%....100% - 9 passes\n" + raw_head +
@@ -147,8 +140,7 @@ std::vector<Expected> forms() {
       {"the raw page, saved again without quotes",
        "ID,Kernel Name,Block Size,launch__grid_size,gpu__time_duration.sum\n,,,,us\n0,gemm,\"(256, 1, "
        "1)\",1152.0,2.5\n",
-       "gemm",
-       {{"launch__grid_size", 1152}, {kTime, 2500}, {"launch__block_size", 256}}},
+       "gemm", R"({"launch__grid_size": 1152, "gpu__time_duration.sum": 2500, "launch__block_size": 256})"},
       {"the details page as CSV",
        "==WARNING== Note: Running with unmodified GPU clocks.\n" + kDetailsHead +
            detail("GPU Speed Of Light Throughput", "Memory Throughput", "%", "55.25") +
@@ -160,83 +152,69 @@ std::vector<Expected> forms() {
            detail("Launch Statistics", "Static Shared Memory Per Block", "Kbyte/block", "8.19") +
            detail("Occupancy", "Achieved Occupancy", "%", "33.25"),
        "gemm(float *, int)",
-       {{kSm, 70.25},
-        {kDram, 44.5},
-        {kTime, 1.2e6},
-        {kWarps, 33.25},
-        {"launch__grid_size", 1152},
-        {"launch__block_size", 256},
-        {"launch__shared_mem_per_block_static", 8190}}},
+       R"({"sm__throughput.avg.pct_of_peak_sustained_elapsed": 70.25, )"
+       R"("gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed": 44.5, )"
+       R"("gpu__time_duration.sum": 1.2e6, )"
+       R"("sm__warps_active.avg.pct_of_peak_sustained_active": 33.25, "launch__grid_size": 1152, )"
+       R"("launch__block_size": 256, "launch__shared_mem_per_block_static": 8190})"},
       {"the details page, where a metric's line ends before the rule",
        kDetailsHead + detail("GPU Speed Of Light Throughput", "SM Frequency", "hz", "1239496049.13", "") +
            detail("GPU Speed Of Light Throughput", "Duration", "ns", "406240", "") +
            detail("LaunchStats", "", "", "", R"("LaunchConfiguration","OPT","A wave","global","50")") +
            detail("Launch Statistics", "Registers Per Thread", "register/thread", "168", ""),
-       "gemm(float *, int)",
-       {{kTime, 406240}, {"launch__registers_per_thread", 168}}},
+       "gemm(float *, int)", R"({"gpu__time_duration.sum": 406240, "launch__registers_per_thread": 168})"},
       {"the details page, an old one",
-       "\"ID\",\"Kernel Name\",\"Kernel Time\",\"Section Name\",\"Metric Name\",\"Metric Unit\",\"Metric "
-       "Value\"\n"
-       "\"0\",\"cfd(int,float*)\",\"2020-May-29 12:02:46\",\"GPU Speed Of Light\",\"SM "
-       "[%]\",\"%\",\"22.50\"\n"
-       "\"0\",\"cfd(int,float*)\",\"2020-May-29 12:02:46\",\"GPU Speed Of Light\",\"SOL "
-       "FB\",\"%\",\"46.50\"\n"
-       "\"0\",\"cfd(int,float*)\",\"2020-May-29 12:02:46\",\"Launch Statistics\",\"Grid "
-       "Size\",\"\",\"506\"\n",
+       R"csv("ID","Kernel Name","Kernel Time","Section Name","Metric Name","Metric Unit","Metric Value"
+"0","cfd(int,float*)","2020-May-29 12:02:46","GPU Speed Of Light","SM [%]","%","22.50"
+"0","cfd(int,float*)","2020-May-29 12:02:46","GPU Speed Of Light","SOL FB","%","46.50"
+"0","cfd(int,float*)","2020-May-29 12:02:46","Launch Statistics","Grid Size","","506"
+)csv",
        "cfd(int,float*)",
-       {{kSm, 22.5},
-        {"dram__throughput.avg.pct_of_peak_sustained_elapsed", 46.5},
-        {"launch__grid_size", 506}}},
+       R"({"sm__throughput.avg.pct_of_peak_sustained_elapsed": 22.5, )"
+       R"("dram__throughput.avg.pct_of_peak_sustained_elapsed": 46.5, "launch__grid_size": 506})"},
       {"the details page, a line a kernel's summary",
-       "==PROF== Connected\n\"Process ID\",\"Kernel Name\",\"Invocations\",\"Section Name\",\"Metric "
-       "Name\",\"Metric "
-       "Unit\",\"Minimum\",\"Maximum\",\"Average\"\n"
-       "\"1\",\"k\",\"2\",\"GPU Speed Of Light Throughput\",\"DRAM Throughput\",\"%\",\"5\",\"15\",\"10\"\n"
-       "\"1\",\"k\",\"2\",\"GPU Speed Of Light Throughput\",\"Duration\",\"us\",\"1\",\"3\",\"2\"\n",
+       R"csv(==PROF== Connected
+"Process ID","Kernel Name","Invocations","Section Name","Metric Name","Metric Unit","Minimum","Maximum","Average"
+"1","k","2","GPU Speed Of Light Throughput","DRAM Throughput","%","5","15","10"
+"1","k","2","GPU Speed Of Light Throughput","Duration","us","1","3","2"
+)csv",
        "k",
-       {{kDram, 10}, {kTime, 2000}}},
+       R"({"gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed": 10, )"
+       R"("gpu__time_duration.sum": 2000})"},
       {"metrics by ncu's names, a line each",
        "\"ID\",\"Kernel Name\",\"Section Name\",\"Metric Name\",\"Metric Unit\",\"Metric Value\"\n"
        "\"0\",\"k\",\"\",\"dram__bytes_read.sum\",\"Mbyte\",\"2.5\"\n"
        "\"0\",\"k\",\"\",\"lts__t_sector_hit_rate.pct\",\"%\",\"(!) n/a\"\n"
        "\"0\",\"k\",\"\",\"smsp__inst_executed_op_local_ld.sum\",\"inst\",\"12,000\"\n",
-       "k",
-       {{"dram__bytes_read.sum", 2.5e6}, {"smsp__inst_executed_op_local_ld.sum", 12000}}},
+       "k", R"({"dram__bytes_read.sum": 2.5e6, "smsp__inst_executed_op_local_ld.sum": 12000})"},
       {"the window's list of launches",
-       "\"ID\",\"Function Name\",\"Duration\",\"Compute Throughput\",\"# Registers\",\"Grid Size\",\"Block "
-       "Size\"\n"
-       "\"\",\"\",\"us\",\"%\",\"register/"
-       "thread\",\"\",\"\"\n\"0\",\"vectorAdd\",\"3.97\",\"8.63\",\"16\",\"196, 1, 1\",\"256, 1, "
-       "1\"\n",
+       R"csv("ID","Function Name","Duration","Compute Throughput","# Registers","Grid Size","Block Size"
+"","","us","%","register/thread","",""
+"0","vectorAdd","3.97","8.63","16","196, 1, 1","256, 1, 1"
+)csv",
        "vectorAdd",
-       {{kTime, 3970}, {kSm, 8.63}, {"launch__registers_per_thread", 16}, {"launch__grid_size", 196}}},
-      {"the details page as text",
-       kPage,
+       R"({"gpu__time_duration.sum": 3970, "sm__throughput.avg.pct_of_peak_sustained_elapsed": 8.63, )"
+       R"("launch__registers_per_thread": 16, "launch__grid_size": 196})"},
+      {"the details page as text", kPage, "void gemm<128, 8>(const float *, float *, int)",
+       R"({"sm__throughput.avg.pct_of_peak_sustained_elapsed": 44.75, )"
+       R"("gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed": 31.5, )"
+       R"("gpu__time_duration.sum": 117250, )"
+       R"("sm__warps_active.avg.pct_of_peak_sustained_active": 16.25, "launch__grid_size": 1152, )"
+       R"("launch__block_size": 256, "launch__registers_per_thread": 111, )"
+       R"("lts__t_sector_hit_rate.pct": 30.75, "launch__occupancy_limit_shared_mem": 1, )"
+       R"("launch__shared_mem_per_block_dynamic": 67580, )"
+       R"("smsp__average_warp_latency_per_inst_issued.ratio": 10, )"
+       R"("smsp__average_warps_issue_stalled_long_scoreboard_per_issue_active.ratio": 6.25})"},
+      {"a page that begins with its process", kPage.substr(kPage.find("[4242]")),
        "void gemm<128, 8>(const float *, float *, int)",
-       {{kSm, 44.75},
-        {kDram, 31.5},
-        {kTime, 117250},
-        {kWarps, 16.25},
-        {"launch__grid_size", 1152},
-        {"launch__block_size", 256},
-        {"launch__registers_per_thread", 111},
-        {"lts__t_sector_hit_rate.pct", 30.75},
-        {"launch__occupancy_limit_shared_mem", 1},
-        {"launch__shared_mem_per_block_dynamic", 67580},
-        {"smsp__average_warp_latency_per_inst_issued.ratio", 10},
-        {kLongScoreboard, 6.25}}},
-      {"a page that begins with its process",
-       kPage.substr(kPage.find("[4242]")),
-       "void gemm<128, 8>(const float *, float *, int)",
-       {{"launch__grid_size", 1152}, {kSm, 44.75}}},
+       R"({"launch__grid_size": 1152, "sm__throughput.avg.pct_of_peak_sustained_elapsed": 44.75})"},
       {"a page within notes",
        "# Matrix product\n\n```\n" + kPage.substr(kPage.find("  void gemm")) + "```\nMuch faster now.\n",
        "void gemm<128, 8>(const float *, float *, int)",
-       {{"launch__grid_size", 1152}, {kSm, 44.75}}},
-      {"a page without its launch",
-       kPage.substr(kPage.find("    Section: GPU Speed")),
-       "unnamed kernel",
-       {{kSm, 44.75}, {"launch__registers_per_thread", 111}}},
+       R"({"launch__grid_size": 1152, "sm__throughput.avg.pct_of_peak_sustained_elapsed": 44.75})"},
+      {"a page without its launch", kPage.substr(kPage.find("    Section: GPU Speed")), "unnamed kernel",
+       R"({"sm__throughput.avg.pct_of_peak_sustained_elapsed": 44.75, )"
+       R"("launch__registers_per_thread": 111})"},
       {"an old page, with a date and no sizes",
        "  warmup(float*), 2024-Aug-28 11:14:50, Context 1, Stream 7\n"
        "    Section: GPU Speed Of Light\n"
@@ -245,9 +223,8 @@ std::vector<Expected> forms() {
        "    Compute (SM) [%]                                                         %      12.50\n"
        "    Duration                                                           usecond     889.25\n",
        "warmup(float*)",
-       {{"gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed", 64.06},
-        {kSm, 12.5},
-        {kTime, 889250}}},
+       R"({"gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed": 64.06, )"
+       R"("sm__throughput.avg.pct_of_peak_sustained_elapsed": 12.5, "gpu__time_duration.sum": 889250})"},
       {"a page of metrics by ncu's names",
        "[7] a.out@127.0.0.1\n  k(float *) (32, 32, 1)x(32, 32, 1), Context 1, Stream 7, Device 0, CC 12.0\n"
        "    Section: Command line profiler metrics\n"
@@ -257,36 +234,35 @@ std::vector<Expected> forms() {
        "    l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum                sector   16,777,216\n"
        "    dram__throughput.avg_pct_of_peak_sustained_elapsed                        (!) n/a\n",
        "k(float *)",
-       {{"launch__grid_size", 1024},
-        {"launch__block_size", 1024},
-        {"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum", 1015808}}},
+       R"({"launch__grid_size": 1024, "launch__block_size": 1024, )"
+       R"("l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum": 1015808})"},
       {"a page with remarks",
        "  k (4, 1, 1)x(128, 1, 1), Context 1, Stream 7, Device 0, CC 8.7\n"
        "    Duration                         us       106.50  # 32,515 cycles\n",
-       "k",
-       {{kTime, 106500}, {"launch__grid_size", 4}}},
+       "k", R"({"gpu__time_duration.sum": 106500, "launch__grid_size": 4})"},
       {"a page as people copy it, the unit last",
        "  k (702, 1, 1)x(128, 1, 1), Context 1, Stream 7, Device 0, CC 9.0\n"
        "Compute (SM) Throughput                60.25 %\nRegisters Per Thread                        56\n"
        "Warp Cycles Per Issued Instruction          14.00\nStall Barrier                                3.50 "
        "cycles\n",
        "k",
-       {{kSm, 60.25},
-        {"launch__registers_per_thread", 56},
-        {"smsp__average_warps_issue_stalled_barrier_per_issue_active.ratio", 3.5}}},
+       R"({"sm__throughput.avg.pct_of_peak_sustained_elapsed": 60.25, )"
+       R"("launch__registers_per_thread": 56, )"
+       R"("smsp__average_warps_issue_stalled_barrier_per_issue_active.ratio": 3.5})"},
       {"a summary as text",
        "  k, Device 0, CC 8.6, Invocations 3\n    Section: GPU Speed Of Light Throughput\n"
        "    Metric Name             Metric Unit      Minimum      Maximum      Average\n"
        "    Duration                         us        10.25        30.25        20.50\n",
-       "k",
-       {{kTime, 20500}}},
+       "k", R"({"gpu__time_duration.sum": 20500})"},
       {"the other language, CSV",
        kDetailsHead + detail("GPU Speed Of Light Throughput", "Compute (SM) Throughput", "%", "65,75") +
            detail("GPU Speed Of Light Throughput", "Duration", "ns", "117.344") +
            detail("Launch Statistics", "Grid Size", "", "48.400") +
            detail("Occupancy", "Achieved Occupancy", "%", "33,25"),
        "gemm(float *, int)",
-       {{kSm, 65.75}, {kTime, 117344}, {"launch__grid_size", 1152}, {kWarps, 33.25}}},
+       R"({"sm__throughput.avg.pct_of_peak_sustained_elapsed": 65.75, )"
+       R"("gpu__time_duration.sum": 117344, "launch__grid_size": 1152, )"
+       R"("sm__warps_active.avg.pct_of_peak_sustained_active": 33.25})"},
       {"the other language, text",
        "    Section: Warp State Statistics\n    ------------------------------- --------------- ---------\n"
        "    Stall Barrier                              inst             0\n"
@@ -295,8 +271,8 @@ std::vector<Expected> forms() {
        "    Selected                                   inst             1\n"
        "    Stall Wait                                 inst         16,25\n",
        "unnamed kernel",
-       {{kLongScoreboard, 20.5},
-        {"smsp__average_warps_issue_stalled_imc_miss_per_issue_active.ratio", 62.25}}},
+       R"({"smsp__average_warps_issue_stalled_long_scoreboard_per_issue_active.ratio": 20.5, )"
+       R"("smsp__average_warps_issue_stalled_imc_miss_per_issue_active.ratio": 62.25})"},
       {"Windows' ends of lines and its first bytes",
        "\xef\xbb\xbf" + raw_head.substr(0, raw_head.find('\n')) + "\r\n" +
            raw_head.substr(raw_head.find('\n') + 1) + raw_row,
@@ -312,7 +288,8 @@ TEST(NcuForms, AreRead) {
     ASSERT_NO_THROW(all = parse_metrics(form.text));
     ASSERT_EQ(all.size(), 1u);
     EXPECT_EQ(all[0].kernel, form.kernel);
-    for (const auto& [metric, value] : form.values) {
+    for (const auto& [metric, json] : nlohmann::json::parse(form.values).items()) {
+      const double value = json;
       const auto found = all[0].find(metric);
       EXPECT_NEAR(found.value_or(-1), value, 1e-9 * value) << metric;
     }
