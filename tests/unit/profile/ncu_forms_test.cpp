@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "convtune/error.h"
@@ -288,8 +289,8 @@ TEST(NcuForms, AreRead) {
     ASSERT_NO_THROW(all = parse_metrics(form.text));
     ASSERT_EQ(all.size(), 1u);
     EXPECT_EQ(all[0].kernel, form.kernel);
-    for (const auto& [metric, json] : nlohmann::json::parse(form.values).items()) {
-      const double value = json;
+    const auto values = nlohmann::json::parse(form.values).get<std::map<std::string, double>>();
+    for (const auto& [metric, value] : values) {
       const auto found = all[0].find(metric);
       EXPECT_NEAR(found.value_or(-1), value, 1e-9 * value) << metric;
     }
