@@ -9,6 +9,7 @@
 #include <set>
 
 #include "convtune/error.h"
+#include "read_csv.h"
 #include "report_rows.h"
 
 namespace convtune::report_test {
@@ -296,28 +297,6 @@ TEST(Summarize, AFailedAnswerIsALoss) {
   EXPECT_EQ(summary.losses, 2);
   EXPECT_EQ(summary.wins, 1);
   EXPECT_DOUBLE_EQ(summary.geomean_speedup, 4);
-}
-
-// A reader of RFC 4180, so that the writer is not its own judge.
-std::vector<std::vector<std::string>> read_csv(const std::string& text) {
-  std::vector<std::vector<std::string>> lines(1, {""});
-  bool quoted = false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (c == '"' && quoted && i + 1 < text.size() && text[i + 1] == '"') {
-      lines.back().back() += text[++i];
-    } else if (c == '"') {
-      quoted = !quoted;
-    } else if (!quoted && c == ',') {
-      lines.back().emplace_back();
-    } else if (!quoted && c == '\n') {
-      lines.push_back({""});
-    } else {
-      lines.back().back() += c;
-    }
-  }
-  lines.pop_back();  // the text ends with a line end
-  return lines;
 }
 
 TEST(ReportCsv, HasALineAProviderAndEqualColumns) {
