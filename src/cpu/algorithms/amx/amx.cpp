@@ -1,5 +1,5 @@
-// amx: convolutions of bf16 tensors on processors with AMX, whose tiles multiply 16 times as much a cycle as
-// vectors of f32. Both layouts, any filter; few input channels are runs of a filter's row (amx_geometry.h).
+// amx: first layers, convolutions of few input channels, of bf16 tensors on processors with AMX, whose tiles
+// multiply 16 times as much a cycle as vectors of f32. Both layouts, any filter (amx_geometry.h).
 #include "base/fork_gate.h"
 #include "cpu/algorithms/amx/amx_candidates.h"
 #include "cpu/algorithms/amx/amx_executable.h"
@@ -52,7 +52,7 @@ class Amx final : public Algorithm {
                           amx_kernels());
   }
   // Raised by hand when the kernels or the meaning of a config field change.
-  std::string source_hash() const override { return "amx-4"; }
+  std::string source_hash() const override { return "amx-5"; }
 };
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
-#include <tuple>
+#include <utility>
 
 #include "contract/abilities.h"
 #include "cpu/algorithms/amx/amx_tiles.h"
@@ -20,37 +20,27 @@
 namespace convtune::cpu {
 namespace {
 
+// More fill the processor's tiles by themselves, and oneDNN's kernels multiply those as fast.
+constexpr std::int64_t kMostAmxChannels = 15;
+
 double number(std::int64_t count) {
   return static_cast<double>(count);
 }
 
 // The bytes of working memory of a config, in doubles: extents from outside may overflow integers.
 double scratch_bytes(const ConvProblem& a, const AmxConfig& config) {
-  const bool one_row = is_one_row(a);
-  const double p = one_row ? 1 : number(a.p());
-  const double q = one_row ? number(a.n) * number(a.h) * number(a.w) : number(a.q());
+  const double p = number(a.p()), q = number(a.q());
   const double rows = std::min<double>(config.rows, p);
   const double cols = config.cols == 0 ? q : std::min<double>(config.cols, q);
   const double window_rows = rows * number(a.stride_h) + number(a.r) * number(a.dilation_h);
   const double window_cols = (cols + 1) * number(a.stride_w) + number(a.s) * number(a.dilation_w);
   const double channels = number(a.c / a.groups) + kAmxElements;
-  const double window = config.staged != 0 ? 2 * channels * window_rows * window_cols : 0;
+  const double window = 2 * channels * window_rows * window_cols;
   const double taps = number(a.r) * number(a.s);
   const double gathered =
       config.gathered != 0 ? 4 * (16 * number(config.pixel_tiles) * (channels * taps + 64) + 4096) : 0;
-  // Sums of positions: where x is read as it lies, those run on over all of its columns.
-  const double positions = config.staged != 0 ? cols + number(a.s) * number(a.dilation_w)
-                           : one_row          ? q
-                                              : number(a.w);
+  const double positions = cols + number(a.s) * number(a.dilation_w);
   return window + gathered + 64.0 * config.filter_tiles * (rows * positions + 64);
-}
-
-// Whether x holds what tiles read: whole words, equally far apart.
-bool may_stay(const ConvProblem& a, const AmxConfig& config) {
-  const bool padded = a.pad_top != 0 || a.pad_bottom != 0 || a.pad_left != 0 || a.pad_right != 0;
-  if (a.layout != Layout::nhwc || padded || a.c / a.groups % 2 != 0) return false;
-  const bool one_row = config.rows == 1, unit_strides = a.stride_h == 1 && a.stride_w == 1;
-  return (one_row || unit_strides) && AmxGeometry(a, config).least_positions() >= kAmxPixels;
 }
 
 struct Ranked {
@@ -64,7 +54,6 @@ struct Ranked {
 // measures.
 double estimate(const ConvProblem& a, const DeviceInfo& info, const AmxConfig& config, const AmxGeometry& g) {
   const double l1 = number(l1_bytes_of(info));
-  const double l2 = number(l2_bytes_of(info));
   const double m = config.pixel_tiles, n = number(g.filter_tiles) / number(g.blocks);
   const double pixels = number(g.tile_rows * g.tile_cols);
   const double positions = g.panel > 0 ? pixels : number((g.tile_rows - 1) * g.pitch + g.tile_cols);
@@ -75,7 +64,7 @@ double estimate(const ConvProblem& a, const DeviceInfo& info, const AmxConfig& c
   // take 38, and those that lie across them 52.
   constexpr double kLoad = 8, kSecondCache = 21, kSharedLines = 38, kAcrossLines = 52;
   const double chunks = number(g.run_count() * (g.chunks + (g.tail > 0 ? 1 : 0)));
-  const double weights_bytes = number(g.words) / number(g.passes) * n * kAmxFilters * 4;
+  const double weights_bytes = number(g.words) * n * kAmxFilters * 4;
   // What one tap has brought into the first cache the others find there.
   const bool stays = g.panel > 0 || 2 * number(g.window) < l1 / 2;
   const double of_x = g.step() % kAmxElements == 0
@@ -96,41 +85,30 @@ double estimate(const ConvProblem& a, const DeviceInfo& info, const AmxConfig& c
   if (!nhwc && config.stream != 1 && a.p() * a.q() % kPageElements == 0) finished += 4 * vectors;
   // Channels last, a tile of filters without a second one is half a line.
   if (nhwc && g.filter_tiles / g.blocks % 2 != 0) finished += 10 * count * kAmxPixels;
-  const double rows_cut = a.layout == Layout::nhwc ? 30.0 * (1 + count * kAmxPixels / number(g.pitch)) : 20.0;
-  const double kept = number(g.passes - 1) * (60 + 24 * count * n);  // sums between passes
-  const double call = 60 + products + kept + finished + rows_cut;
+  const double rows_cut = nhwc ? 30.0 * (1 + count * kAmxPixels / number(g.pitch)) : 20.0;
+  const double call = 60 + products + finished + rows_cut;
 
-  double staged = 0;
-  if (config.staged != 0) {
-    const double rows = number((g.tile_rows + g.rows_axis.halo) * std::ssize(g.rows_axis.phases));
-    const bool copied = a.layout == Layout::nhwc && g.col_step == 1 && g.groups == 1;
-    const bool woven = a.layout == Layout::nchw && g.col_step == 1 && g.channels <= kFewPlanes;
-    const double element = copied ? 0.1 : woven ? 0.3 : a.layout == Layout::nhwc ? 0.5 : 1.0;
-    staged = 40 * rows + rows * number(g.row) * element;
-  }
+  const double rows = number((g.tile_rows + g.rows_axis.halo) * std::ssize(g.rows_axis.phases));
+  const bool copied = nhwc && g.col_step == 1 && g.groups == 1;
+  const bool woven = !nhwc && g.col_step == 1 && g.channels <= kFewPlanes;
+  const double element = copied ? 0.1 : woven ? 0.3 : nhwc ? 0.5 : 1.0;
+  double staged = 40 * rows + rows * number(g.row) * element;
   if (g.panel > 0) staged += pixels * (2 * number(std::ssize(g.runs)) + 3 * number(g.chunks));
-  // Read as it lies, x comes from memory once for each of its tasks, or for each block of filters.
-  double read = 0;
-  if (config.staged == 0) {
-    const double bytes = 2 * positions * number(g.group_channels);
-    read = bytes / 8 * number(bytes < l2 / 2 ? g.filter_tasks : g.blocks);
-  }
   const double shared = std::max(1.0, number(info.units * g.filter_tasks) / number(g.tasks + 1));
   const double cycles =
-      number(g.tasks / g.filter_tasks) * (shared * staged + read + number(g.blocks) * calls * call);
+      number(g.tasks / g.filter_tasks) * (shared * staged + number(g.blocks) * calls * call);
   const TaskGrid grid{g.groups * g.batch, g.output_rows, g.tile_rows,  g.output_cols,
                       g.tile_cols,        g.blocks,      g.task_blocks};
   return cycles * grid.longest_share(info.units);
 }
 
-// Sorts, and leaves the best of every way to read x, to add and to store: configs of one kind are estimated
+// Sorts, and leaves the best of every way to read the window and to store: configs of one kind are estimated
 // alike and are wrong alike.
 void keep_of_each_kind(std::vector<Ranked>& ranked, int most) {
   std::stable_sort(ranked.begin(), ranked.end());
-  std::map<std::tuple<int, int, bool, int>, int> kept;
+  std::map<std::pair<int, int>, int> kept;
   std::erase_if(ranked, [&](const Ranked& one) {
-    const AmxConfig& c = one.config;
-    return ++kept[{c.staged, c.gathered, c.elements != 0, c.stream}] > most;
+    return ++kept[{one.config.gathered, one.config.stream}] > most;
   });
 }
 
@@ -149,6 +127,9 @@ Support amx_takes(const ConvProblem& problem, const DeviceInfo& info) {
   if (Support support = within(abilities, problem); !support) return support;
   if (problem.dtype.x != DType::bf16 || problem.dtype.w != DType::bf16)
     return Support::no("it multiplies bf16 tensors x and w");
+  if (problem.c / problem.groups > kMostAmxChannels)
+    return Support::no(fmt::format(
+        "it is for {} input channels of a group or fewer: with more, oneDNN was faster", kMostAmxChannels));
   if (widest_vector_bits(info) == 0)
     return Support::no(fmt::format("it has no code for the instruction set '{}'", info.isa));
   const double bytes = scratch_bytes(problem, {.filter_tiles = 1, .cols = 1});
@@ -170,12 +151,6 @@ Support amx_takes(const ConvProblem& problem, const DeviceInfo& info, const AmxC
         "stream is for outputs of whole lines, of bf16 rounded once: NHWC, there of f32 too, or NCHW "
         "without a "
         "residual");
-  if (config.gathered != 0 && config.staged == 0)
-    return Support::no("gathered=1 copies from a window: staged=1");
-  if (config.staged == 0 && !may_stay(problem, config))
-    return Support::no(
-        "staged=0 reads x where it lies: NHWC without padding, an even number of channels, rows=1 or strides "
-        "of 1, 16 pixels or more");
   return Support::yes();
 }
 
@@ -191,9 +166,7 @@ std::vector<AmxConfig> amx_candidates(const ConvProblem& problem, const DeviceIn
   for (int cols = 64; cols < q && cols <= 1024; cols *= 2) col_choices.insert(cols);
 
   const bool pixels = may_stream(problem), planes = may_stream_planes(problem);
-  // More channels fill chunks by themselves.
-  constexpr std::int64_t kFewChannels = 16;
-  const bool gathers = problem.c / problem.groups < kFewChannels && problem.s > 1;
+  const int ways = problem.s > 1 ? 2 : 1;  // a filter of one column has nothing to gather
   std::vector<Ranked> all;
   for (int m = 1; m <= kAmxSums; ++m)
     for (int n = 1; m * n <= kAmxSums; ++n) {
@@ -203,30 +176,20 @@ std::vector<AmxConfig> amx_candidates(const ConvProblem& problem, const DeviceIn
       for (const int rows : row_choices)
         for (const int cols : col_choices)
           for (const int filters : {0, 1, 2, 4, 8})
-            for (int way = 0; way < 3; ++way) {
+            for (int gathered = 0; gathered < ways; ++gathered) {
               if (filters * n * kAmxFilters >= k && filters != 0) continue;
               // Filters are shared out where there are few tiles.
               const std::int64_t tiles =
                   problem.groups * whole.batch * ((p - 1) / rows + 1) * (cols == 0 ? 1 : (q - 1) / cols + 1);
               if (filters != 0 && tiles >= 8 * info.units) continue;
-              const int staged = way > 0, gathered = way > 1;
-              if (gathered != 0 && !gathers) continue;
-              AmxConfig config{m, n, rows, cols, filters * n * kAmxFilters, 0, staged, gathered};
+              AmxConfig config{m, n, rows, cols, filters * n * kAmxFilters, gathered};
               const bool smallest =
                   rows == 1 && cols == *std::max_element(col_choices.begin(), col_choices.end());
               if (scratch_bytes(problem, config) > (smallest ? kMaxScratchBytes : 2 * l2)) continue;
-              if (staged == 0 && !may_stay(problem, config)) continue;
-              // A pass's weights fill half of the first cache, or all go by in one.
-              const std::int64_t half_cache = kDefaultL1Bytes / 2 / (n * kAmxFilters * 2);
-              const bool passes = gathered == 0 && whole.words > half_cache;
-              for (const std::int64_t elements : {std::int64_t{0}, half_cache}) {
-                if (elements != 0 && !passes) continue;
-                config.elements = static_cast<int>(elements);
-                const AmxGeometry geometry(problem, config);
-                for (config.stream = 0; config.stream <= ((pixels && n % 2 == 0) || planes ? 2 : 0);
-                     ++config.stream)
-                  of_tile.push_back({estimate(problem, info, config, geometry), config});
-              }
+              const AmxGeometry geometry(problem, config);
+              for (config.stream = 0; config.stream <= ((pixels && n % 2 == 0) || planes ? 2 : 0);
+                   ++config.stream)
+                of_tile.push_back({estimate(problem, info, config, geometry), config});
             }
       constexpr int kOfAKind = 6;
       keep_of_each_kind(of_tile, kOfAKind);

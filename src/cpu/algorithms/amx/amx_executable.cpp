@@ -54,7 +54,7 @@ class AmxExecutable final : public Executable {
     const AmxGeometry& g = geometry_;
     const auto* const weights = static_cast<const float*>(packed);
     // y may be the residual, which is read before it is written.
-    const bool repairs = !weights_.finite(weights) && config_.staged != 0;
+    const bool repairs = !weights_.finite(weights);
     std::vector<float> residual;
     if (repairs && problem_.residual)
       residual = to_floats(problem_.dtype.y, tensors.residual, problem_.output_elements());
@@ -76,7 +76,7 @@ class AmxExecutable final : public Executable {
       std::int64_t staged = -1;  // consecutive tasks share a tile and differ in their filters
       for (std::int64_t i = 0; tasks.next(i);) {
         task.tile = g.tile(i / g.filter_tasks);
-        if (staged != task.tile.index && config_.staged != 0)
+        if (staged != task.tile.index)
           stage_amx_window(problem_, g, tensors_, task.tile, tensors.x, task.window);
         staged = task.tile.index;
         const std::int64_t first = i % g.filter_tasks * g.task_blocks;
@@ -209,52 +209,26 @@ class AmxExecutable final : public Executable {
             .tail = g.tail,
             .weights = reinterpret_cast<const char*>(task.weights + weights_.of(task.tile.group, block)),
             .sums = nullptr,
-            .accumulate = false,
             .meanwhile = nullptr,
             .context = nullptr};
   }
 
-  // All of a tile's outputs of one block of filters, read in the window or where x lies.
+  // All of a tile's outputs of one block of filters, read in the window.
   void compute(Task& task, const AmxBlock& block) const {
     const AmxGeometry& g = geometry_;
     const AmxTile& tile = task.tile;
-    const bool nhwc = problem_.layout == Layout::nhwc;
     const std::int64_t positions = g.positions(tile), tiles = (positions - 1) / kAmxPixels + 1;
-    const std::int64_t most = config_.staged != 0
-                                  ? config_.pixel_tiles
-                                  : std::clamp<std::int64_t>(positions / kAmxPixels, 1, config_.pixel_tiles);
-    const std::int64_t calls = (tiles - 1) / most + 1, width = block.count * kAmxFilters;
-    const char* x = reinterpret_cast<const char*>(task.window);
-    if (config_.staged == 0)
-      x = static_cast<const char*>(task.tensors.x) +
-          (((tile.image * g.input_rows + tile.row * problem_.stride_h) * g.input_cols +
-            tile.col * problem_.stride_w) *
-               problem_.c +
-           tile.group * g.group_channels) *
-              kElement;
+    const std::int64_t calls = (tiles - 1) / config_.pixel_tiles + 1, width = block.count * kAmxFilters;
     AmxArgs args = amx_args(task, block);
-    for (std::int64_t pass = 0; pass < g.passes; ++pass) {
-      const std::int64_t first_run = pass * g.pass_runs;
-      args.runs = runs_.data() + first_run;
-      args.run_count = std::min(g.pass_runs, g.run_count() - first_run);
-      args.weights += first_run > 0 ? g.pass_runs * g.run * width * kElement : 0;
-      args.accumulate = pass > 0;
-      for (std::int64_t i = 0; i < calls; ++i) {
-        const std::int64_t from = tiles * i / calls, count = tiles * (i + 1) / calls - from;
-        // x may end with the last position; behind a window there is room.
-        const std::int64_t begin = from * kAmxPixels, end = std::min((from + count) * kAmxPixels, positions);
-        const std::int64_t first =
-            config_.staged != 0 ? begin : std::max<std::int64_t>(end - count * kAmxPixels, 0);
-        args.x = x + first * args.position_bytes;
-        args.sums = task.sums + (g.keeps_all ? begin * width : task.half * g.sums / 2);
-        const Sums sums{tile, block, begin, end, args.sums + (begin - first) * width};
-        multiply(task, args, count, sums);
-        if (!g.keeps_all) continue;
-        task.waiting.values = nullptr;
-        if (nhwc && pass == g.passes - 1) store_pixels(task, sums);
-      }
+    for (std::int64_t i = 0; i < calls; ++i) {
+      const std::int64_t from = tiles * i / calls, count = tiles * (i + 1) / calls - from;
+      const std::int64_t begin = from * kAmxPixels, end = std::min((from + count) * kAmxPixels, positions);
+      args.x = reinterpret_cast<const char*>(task.window) + begin * args.position_bytes;
+      args.sums = task.sums + (g.keeps_all ? begin * width : task.half * g.sums / 2);
+      multiply(task, args, count, {tile, block, begin, end, args.sums});
+      if (g.keeps_all) task.waiting.values = nullptr;
     }
-    if (!nhwc && g.keeps_all) store_planes(task, {tile, block, 0, positions, task.sums}, 0, block.count);
+    if (g.keeps_all) store_planes(task, {tile, block, 0, positions, task.sums}, 0, block.count);
   }
 
   FinishArgs finish_args(const Task& task, const AmxTile& tile, const AmxBlock& block) const {

@@ -15,17 +15,7 @@ std::int64_t round_up(std::int64_t a, std::int64_t b) {
   return ceil_div(a, b) * b;
 }
 
-// What is read in whole vectors stays in its place up to 32 channels; more are padded to whole vectors.
-std::int64_t padded_channels(std::int64_t channels) {
-  return channels <= kAmxElements ? round_up(channels, 2) : round_up(channels, kAmxElements);
-}
-
 }  // namespace
-
-bool is_one_row(const ConvProblem& a) {
-  return a.layout == Layout::nhwc && a.r == 1 && a.s == 1 && a.stride_h == 1 && a.stride_w == 1 &&
-         a.pad_top == 0 && a.pad_bottom == 0 && a.pad_left == 0 && a.pad_right == 0;
-}
 
 AmxGeometry::AmxGeometry(const ConvProblem& problem, const AmxConfig& config)
     : groups(problem.groups),
@@ -36,10 +26,6 @@ AmxGeometry::AmxGeometry(const ConvProblem& problem, const AmxConfig& config)
       input_cols(problem.w),
       output_rows(problem.p()),
       output_cols(problem.q()) {
-  if (is_one_row(problem)) {
-    input_cols = output_cols = std::max<std::int64_t>(problem.n * problem.h * problem.w, 1);
-    batch = input_rows = output_rows = 1;
-  }
   tile_rows = std::min<std::int64_t>(config.rows, output_rows);
   tile_cols = config.cols == 0 ? output_cols : std::min<std::int64_t>(config.cols, output_cols);
   row_tiles = ceil_div(output_rows, tile_rows);
@@ -53,33 +39,22 @@ AmxGeometry::AmxGeometry(const ConvProblem& problem, const AmxConfig& config)
   filter_tasks = ceil_div(blocks, task_blocks);
   tasks = groups * batch * row_tiles * col_tiles * filter_tasks;
 
-  const bool together = problem.dilation_w == 1 && (config.staged != 0 || groups == 1);
-  if (config.staged != 0) {
-    channels = config.gathered != 0 ? group_channels : padded_channels(group_channels);
-    // Rows and columns between those that a filter of one row or column reads are left out.
-    row_step = problem.r == 1 ? problem.stride_h : 1;
-    col_step = problem.s == 1 ? problem.stride_w : 1;
-    const std::int64_t stride_w = problem.stride_w / col_step;
-    rows_axis = axis_phases(problem.r, problem.stride_h / row_step, problem.dilation_h);
-    position = stride_w * channels;
-    window_cols = round_up((tile_cols - 1) * stride_w + (problem.s - 1) * problem.dilation_w + 1, stride_w);
-    pitch = window_cols / stride_w;
-    row = window_cols * channels;
-  } else {
-    channels = group_channels;
-    row_step = col_step = 1;
-    rows_axis = axis_phases(problem.r, 1, problem.dilation_h);
-    position = problem.stride_w * problem.c;
-    window_cols = input_cols;
-    pitch = input_cols;  // of a stride of 1; else a tile is one row
-    row = input_cols * problem.c;
-  }
-  const std::int64_t col = config.staged != 0 ? channels : problem.c;
+  const bool together = problem.dilation_w == 1;
+  channels = config.gathered != 0 ? group_channels : round_up(group_channels, 2);
+  // Rows and columns between those that a filter of one row or column reads are left out.
+  row_step = problem.r == 1 ? problem.stride_h : 1;
+  col_step = problem.s == 1 ? problem.stride_w : 1;
+  const std::int64_t stride_w = problem.stride_w / col_step;
+  rows_axis = axis_phases(problem.r, problem.stride_h / row_step, problem.dilation_h);
+  position = stride_w * channels;
+  window_cols = round_up((tile_cols - 1) * stride_w + (problem.s - 1) * problem.dilation_w + 1, stride_w);
+  pitch = window_cols / stride_w;
+  row = window_cols * channels;
   const std::int64_t units = tile_rows + rows_axis.halo;
   for (std::size_t r = 0; r < rows_axis.tap_unit.size(); ++r)
     for (std::int64_t s = 0; s < (together ? 1 : problem.s); ++s)
       runs.push_back((rows_axis.tap_phase[r] * units + rows_axis.tap_unit[r]) * row +
-                     s * problem.dilation_w * col);
+                     s * problem.dilation_w * channels);
   window_run = together ? problem.s * channels : channels;
   run = window_run;
   call = config.pixel_tiles * kAmxPixels;
@@ -91,40 +66,19 @@ AmxGeometry::AmxGeometry(const ConvProblem& problem, const AmxConfig& config)
     constexpr std::int64_t kPanelElements = 4096;
     panel = call * std::max<std::int64_t>(kPanelElements / (call * run), 1);
   }
-  if (config.elements != 0 && panel == 0 && run % kAmxElements == 0 && run > config.elements) {
-    std::int64_t parts = ceil_div(run, std::max<std::int64_t>(config.elements, kAmxElements));
-    while (run / kAmxElements % parts != 0) ++parts;
-    run /= parts;
-    std::vector<std::int64_t> whole;
-    whole.swap(runs);
-    for (const std::int64_t first : whole)
-      for (std::int64_t part = 0; part < parts; ++part) runs.push_back(first + part * run);
-  }
   chunks = run / kAmxElements;
   tail = run % kAmxElements;
   words = run_count() * run / 2;
-  pass_runs =
-      config.elements == 0 ? run_count() : std::clamp<std::int64_t>(config.elements / run, 1, run_count());
-  passes = ceil_div(run_count(), pass_runs);
 
   const std::int64_t most = (tile_rows - 1) * pitch + tile_cols;
   const std::int64_t computed = std::max<std::int64_t>(round_up(most, kAmxPixels), kAmxPixels);
   // Tiles read positions behind the last one; staging and gathering write and read a vector more.
   const std::int64_t read =
       panel > 0 ? 0 : *std::max_element(runs.begin(), runs.end()) + computed * position + run;
-  window =
-      config.staged == 0
-          ? 0
-          : std::max(static_cast<std::int64_t>(rows_axis.phases.size()) * units * row, read) + kAmxElements;
-  keeps_all = passes > 1 || (problem.layout == Layout::nchw && panel == 0);
+  window = std::max(static_cast<std::int64_t>(rows_axis.phases.size()) * units * row, read) + kAmxElements;
+  keeps_all = problem.layout == Layout::nchw && panel == 0;
   sums = (keeps_all ? computed : 2 * config.pixel_tiles * kAmxPixels) *
          std::min<std::int64_t>(config.filter_tiles, filter_tiles) * kAmxFilters;
-}
-
-std::int64_t AmxGeometry::least_positions() const {
-  const std::int64_t rows = output_rows - (row_tiles - 1) * tile_rows,
-                     cols = output_cols - (col_tiles - 1) * tile_cols;
-  return panel > 0 ? rows * cols : (rows - 1) * pitch + cols;
 }
 
 AmxTile AmxGeometry::tile(std::int64_t index) const {

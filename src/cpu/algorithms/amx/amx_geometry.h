@@ -9,9 +9,6 @@
 // What one row of a filter multiplies is one run of it, all columns and channels, where columns follow each
 // other; else a run is the channels of one tap. A run is cut into chunks of 32 elements and a tail.
 //
-// Passes over the sums, of some runs each, keep their share of the weights in the first cache; a run of whole
-// chunks that is longer than a pass is cut.
-//
 //   packed weights  [group][block of filters][run][chunk or tail][16 filters of the block][word][filter][2]
 //
 // Gathered, what a pixel multiplies is one run: all rows of the filter, columns and channels, copied side by
@@ -19,9 +16,6 @@
 // at lines. While the pixels of some register tiles, a panel, are multiplied, the next ones are gathered.
 //
 //   panel    [register tile][chunk of filter row, filter column, channel][pixel][element], zeros at the end
-//
-// x may be read where it lies: channels last, without padding, where positions of a tile are equally far
-// apart. Channels last, a filter of 1x1 with a stride of 1 sees all images as one row.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +29,7 @@ namespace convtune::cpu {
 
 // The search space.
 struct AmxConfig {
-  int pixel_tiles = 2, filter_tiles = 2, rows = 1, cols = 0, filters = 0, elements = 0, staged = 1,
-      gathered = 0, stream = 0;
+  int pixel_tiles = 2, filter_tiles = 2, rows = 1, cols = 0, filters = 0, gathered = 0, stream = 0;
 
   template <class Self, class Field>
   static void visit(Self& self, Field&& field) {
@@ -46,17 +39,12 @@ struct AmxConfig {
     field("rows", self.rows, 1, kMost, "output tile: rows");
     field("cols", self.cols, 0, kMost, "output tile: columns; 0: the whole width");
     field("filters", self.filters, 0, kMost, "output channels of a task; 0: all");
-    field("elements", self.elements, 0, kMost, "products of a sum that a pass adds; 0: all in one");
-    field("staged", self.staged, 0, 1, "the window is copied to the cache; 0: x is read where it lies");
     field("gathered", self.gathered, 0, 1,
           "what a pixel multiplies is copied side by side; 0: read in the window");
     field("stream", self.stream, 0, 2,
           "outputs: 1: go past the caches, where they are whole lines; 2: their lines are fetched ahead");
   }
 };
-
-// Whether all images are one row of pixels: channels last, a filter of 1x1 with a stride of 1, no padding.
-bool is_one_row(const ConvProblem& problem);
 
 // One tile of the output: its first pixel, and what the output leaves of it.
 struct AmxTile {
@@ -76,7 +64,6 @@ struct AmxGeometry {
   // Positions from one output row's to the next's.
   std::int64_t pitch_of(const AmxTile& tile) const { return panel > 0 ? tile.cols : pitch; }
   std::int64_t positions(const AmxTile& tile) const { return (tile.rows - 1) * pitch_of(tile) + tile.cols; }
-  std::int64_t least_positions() const;  // of the smallest tile
 
   std::int64_t groups, group_channels, group_filters;
   std::int64_t batch, input_rows, input_cols, output_rows, output_cols;
@@ -86,7 +73,7 @@ struct AmxGeometry {
   std::int64_t tasks;
 
   // Steps in elements.
-  std::int64_t channels;  // of a group, even but where they are gathered
+  std::int64_t channels;  // of a group, an even number unless they are gathered
   std::int64_t position, row;
   std::int64_t pitch;                // positions of the window from one output row's to the next's
   std::int64_t row_step, col_step;   // input rows (columns) from one of the window's to the next
@@ -97,7 +84,6 @@ struct AmxGeometry {
   std::int64_t window_run;         // elements of one there
   std::int64_t run, chunks, tail;  // and of one that is multiplied, which may be all of them
   std::int64_t words;              // of a filter
-  std::int64_t pass_runs, passes;
 
   std::int64_t call;  // positions of a register tile
   // Pixels that are gathered together, or 0: those of some register tiles.

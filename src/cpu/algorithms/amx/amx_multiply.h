@@ -46,12 +46,7 @@ void amx_multiply(const AmxArgs& args) {
   static_assert(m * n <= kAmxSums);
   constexpr std::int64_t kWordBytes = 2 * kAmxFilters * 2;
   constexpr std::int64_t kSumsBytes = n * kAmxFilters * static_cast<std::int64_t>(sizeof(float));
-  unrolled<m * n>([&]<int t> {
-    if (args.accumulate)
-      Tiles::template load<t>(args.sums + (t / n * kAmxPixels * n + t % n) * kAmxFilters, kSumsBytes);
-    else
-      Tiles::template zero<t>();
-  });
+  unrolled<m * n>([&]<int t> { Tiles::template zero<t>(); });
   const char* weights = args.weights;
   for (std::int64_t run = 0; run < args.run_count; ++run) {
     const char* x = args.x + args.runs[run];

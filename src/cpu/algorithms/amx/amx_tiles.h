@@ -11,8 +11,8 @@ namespace convtune::cpu {
 constexpr int kAmxPixels = 16, kAmxFilters = 16, kAmxElements = 32;
 constexpr int kAmxSums = 4;  // tiles of sums that a register tile has, at most
 
-// sums[i][f] = (sums[i][f] if accumulate, else 0) + the sum over runs r, chunks and elements e of x[i *
-// position_bytes + runs[r] + chunk * chunk_bytes + e] * weights[r][chunk][e][f]
+// sums[i][f] = the sum over runs r, chunks and elements e of
+//   x[i * position_bytes + runs[r] + chunk * chunk_bytes + e] * weights[r][chunk][e][f]
 //   i in [0, 16 m), f in [0, 16 n) of the kernel's register tile of m x n tiles.
 // A run is `chunks` times 32 elements and, where there is one, the tail that begin() was told of: nothing
 // behind a run is multiplied. `meanwhile` is called after every chunk and tail, of which each call has as
@@ -24,7 +24,6 @@ struct AmxArgs {
   std::int64_t run_count, chunks, tail;
   const char* weights;  // [run][chunk or tail][n][word][16 filters][2]
   float* sums;          // [16 m][16 n]
-  bool accumulate;
   void (*meanwhile)(void* context);
   void* context;
 };

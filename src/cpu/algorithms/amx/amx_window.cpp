@@ -61,7 +61,7 @@ void stage_amx_window(const ConvProblem& a, const AmxGeometry& g, const TensorKe
                          .to_step = g.channels});
         else if (g.panel > 0 || (nchw && g.group_channels <= kFewPlanes))
           weave(source, g.group_channels, channel, g.col_step * pixel, pixels, words, g.channels);
-        else {
+        else
           kernels.read({.type = DType::bf16,
                         .words = Words::bf16_pairs,
                         .x = source,
@@ -71,12 +71,6 @@ void stage_amx_window(const ConvProblem& a, const AmxGeometry& g, const TensorKe
                         .channels = g.group_channels,
                         .to = reinterpret_cast<float*>(words),
                         .to_step = g.channels / 2});
-          // Vectors that are shorter than a chunk leave the end of it as it was.
-          const std::int64_t vector = 2 * kernels.lanes;
-          const std::int64_t written = (g.group_channels + vector - 1) / vector * vector;
-          for (std::int64_t i = 0; written < g.channels && i < pixels; ++i)
-            std::fill_n(words + i * g.channels + written, g.channels - written, Bf16{0});
-        }
       }
       // After what was read, which writes whole vectors.
       std::fill_n(row, begin * g.channels, Bf16{0});
