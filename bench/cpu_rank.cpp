@@ -4,14 +4,15 @@
 //
 //   cpu_rank [--batch N] [--each 24] [--seconds 8] [--measured FILE] [--algorithm NAME] CASE|SUITE...
 //   cpu_rank --best FILE [--batch N] [--seconds 8] CASE|SUITE...
-//   cpu_rank --from FILE [--rows] [CASE|SUITE...]
+//   cpu_rank --from FILE [--rows | --fit] [CASE|SUITE...]
 //
 // Of every algorithm it screens the first candidates, and as many spread evenly over the rest, for so many
 // seconds a case; the best eight, the planner's choice and the vendor's ways are then measured in turns. With
 // --best it screens nothing: it takes the eight from FILE, where the case was measured at another batch.
 // With --algorithm it is about one algorithm, and the choice is its first candidate.
 // FILE has every candidate's time, a line of JSON each: --from judges changed estimates by them, without
-// measuring. A candidate that was never measured cannot be chosen there.
+// measuring. A candidate that was never measured cannot be chosen there. With --fit the table of costs
+// (src/cpu/model/cpu_costs.h) is fitted to those times and printed.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -28,6 +29,7 @@
 
 #include "base/statistics.h"
 #include "convtune/cases.h"
+#include "cpu_fit.h"
 #include "measure/measure.h"
 #include "measure/testbed.h"
 #include "plan/algorithms.h"
@@ -47,7 +49,7 @@ struct Options {
   std::size_t each = 24;
   double seconds = 8;
   std::string measured, best, from, algorithm;
-  bool rows = false;
+  bool rows = false, fit = false;
   std::vector<std::string> cases;
 };
 
@@ -265,12 +267,12 @@ void measure(const Options& options) {
   summarize(ratios);
 }
 
-// As the planner does it, among what was measured: the least of the estimates.
-void judge_file(const Options& options) {
+// The candidates of a file that are still taken.
+std::vector<TimedCandidate> timed_candidates(const Options& options) {
+  if (options.from.empty()) throw Error(ErrorKind::invalid_argument, "--fit needs --from FILE");
   std::ifstream file(options.from);
   if (!file) throw Error(ErrorKind::io, options.from + " cannot be read");
-  std::vector<std::string> names;
-  std::map<std::string, std::vector<Row>> of_case;
+  std::vector<TimedCandidate> timed;
   for (std::string line; std::getline(file, line);) {
     const Json json = Json::parse(line);
     const std::string name = json.at("name");
@@ -280,10 +282,20 @@ void judge_file(const Options& options) {
     const Algorithm& algorithm = find_algorithm(Device::Kind::cpu, json.at("algorithm").get<std::string>());
     const Config config = parse_config(json.at("config").get<std::string>());
     if (!algorithm.accepts(problem, backend(kCpu).info(), config)) continue;
-    if (!of_case.contains(name)) names.push_back(name);
-    Row row = row_of(problem, algorithm, config);
-    row.measured_us = json.at("measured_us");
-    of_case[name].push_back(std::move(row));
+    timed.push_back({name, problem, &algorithm, config, json.at("measured_us")});
+  }
+  return timed;
+}
+
+// As the planner does it, among what was measured: the least of the estimates.
+void judge_file(const Options& options) {
+  std::vector<std::string> names;
+  std::map<std::string, std::vector<Row>> of_case;
+  for (const TimedCandidate& one : timed_candidates(options)) {
+    if (!of_case.contains(one.name)) names.push_back(one.name);
+    Row row = row_of(one.problem, *one.algorithm, one.config);
+    row.measured_us = one.measured_us;
+    of_case[one.name].push_back(std::move(row));
   }
   std::vector<Ratio> ratios;
   for (const std::string& name : names) {
@@ -319,6 +331,8 @@ Options parse(int argc, char** argv) {
       options.from = value();
     else if (words[i] == "--algorithm")
       options.algorithm = value();
+    else if (words[i] == "--fit")
+      options.fit = true;
     else if (words[i] == "--rows")
       options.rows = true;
     else if (words[i].starts_with("-"))
@@ -334,7 +348,15 @@ Options parse(int argc, char** argv) {
 int main(int argc, char** argv) {
   try {
     const Options options = parse(argc, argv);
-    options.from.empty() ? measure(options) : judge_file(options);
+    if (options.fit) {
+      std::vector<TimedCandidate> timed = timed_candidates(options);
+      std::erase_if(timed, [](const TimedCandidate& one) { return one.algorithm->vendor(); });
+      if (timed.empty())
+        throw Error(ErrorKind::invalid_argument, options.from + " has no candidate of ours to fit to");
+      fit_cpu_costs(timed, backend(kCpu).info());
+    } else {
+      options.from.empty() ? measure(options) : judge_file(options);
+    }
     return 0;
   } catch (const std::exception& error) {
     fmt::print(stderr, "cpu_rank: error: {}\n", error.what());

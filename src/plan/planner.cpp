@@ -81,17 +81,24 @@ Plan best_of(const std::vector<Guess>& guesses) {
     for (const Guess& guess : guesses)
       if (guess.estimated_us && *guess.estimated_us <= most) best = &guess;
   }
-  for (const Guess& guess : guesses)
-    if (guess.estimated_us && &guess != best)
-      others += fmt::format("{}{} {:.1f}", others.empty() ? "" : ", ", guess.algorithm->name(),
-                            *guess.estimated_us);
+  // Nobody knows a CPU's clock: of its estimates only ratios mean something.
+  const bool knows_clock = best->algorithm->device_kind() != Device::Kind::cpu;
+  for (const Guess& guess : guesses) {
+    if (!guess.estimated_us || &guess == best) continue;
+    const std::string time =
+        knows_clock ? fmt::format("{:.1f}", *guess.estimated_us)
+                    : fmt::format("about {:.1f} times", *guess.estimated_us / *best->estimated_us);
+    others += fmt::format("{}{} {}", others.empty() ? "" : ", ", guess.algorithm->name(), time);
+  }
   if (best->algorithm->reference())
     return {std::string(best->algorithm->name()), best->config, PlanSource::estimate,
             "no other algorithm takes the problem: the reference is right, and slow"};
-  const std::string why =
-      !best->estimated_us ? "no record: the first guess of the first algorithm that can"
-                          : fmt::format("no record: the first guess that a model finds fastest, {:.1f} us{}",
-                                        *best->estimated_us, others.empty() ? "" : " (" + others + ")");
+  std::string why = "no record: the first guess of the first algorithm that can";
+  if (best->estimated_us) {
+    why = "no record: the first guess that a model finds fastest";
+    if (knows_clock) why += fmt::format(", {:.1f} us", *best->estimated_us);
+    if (!others.empty()) why += " (" + others + (knows_clock ? ")" : " its time)");
+  }
   return {std::string(best->algorithm->name()), best->config, PlanSource::estimate,
           why + "; `convtune tune` finds better"};
 }

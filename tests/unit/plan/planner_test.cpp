@@ -85,10 +85,11 @@ TEST(Planner, ManyChannelsBeforeHopperAreForTheGeneralKernel) {
 // An algorithm that takes every problem, and counts how often it is asked.
 class Willing : public Algorithm {
  public:
-  Willing(std::string name, bool vendor, std::optional<double> estimated_us)
-      : name_(std::move(name)), vendor_(vendor), estimated_us_(estimated_us) {}
+  Willing(std::string name, bool vendor, std::optional<double> estimated_us,
+          Device::Kind kind = Device::Kind::cuda)
+      : name_(std::move(name)), vendor_(vendor), estimated_us_(estimated_us), kind_(kind) {}
   std::string_view name() const override { return name_; }
-  Device::Kind device_kind() const override { return Device::Kind::cuda; }
+  Device::Kind device_kind() const override { return kind_; }
   bool vendor() const override { return vendor_; }
   Support supports(const ConvProblem&, const DeviceInfo&) const override {
     ++asked;
@@ -115,7 +116,24 @@ class Willing : public Algorithm {
   std::string name_;
   bool vendor_;
   std::optional<double> estimated_us_;
+  Device::Kind kind_;
 };
+
+// A CPU's clock is not known, so its estimates are told as ratios.
+TEST(Planner, TellsMicrosecondsOfGpusAlone) {
+  const auto why = [](Device::Kind kind, const DeviceInfo& device) {
+    const Willing slow("slow", false, 9, kind), fast("fast", false, 3, kind), even("even", false, 4.5, kind);
+    return first_guess_among({&slow, &fast, &even}, tf32("resnet_stem"), device).why;
+  };
+  EXPECT_EQ(
+      why(Device::Kind::cuda, gpu({9, 0}, 132)),
+      "no record: the first guess that a model finds fastest, 3.0 us (slow 9.0, even 4.5); `convtune tune` "
+      "finds better");
+  EXPECT_EQ(
+      why(Device::Kind::cpu, backend({}).info()),
+      "no record: the first guess that a model finds fastest (slow about 3.0 times, even about 1.5 times "
+      "its time); `convtune tune` finds better");
+}
 
 // To ask it takes longer than all the others.
 TEST(Planner, AsksTheVendorOnlyWhereNothingElseComesFirst) {

@@ -50,56 +50,73 @@ struct Ranked {
   bool operator<(const Ranked& other) const { return estimate < other.estimate; }
 };
 
-// An estimate of a config's time, in core cycles over all threads. Only the order matters: the tuner
-// measures.
 double estimate(const ConvProblem& a, const DeviceInfo& info, const AmxConfig& config, const AmxGeometry& g) {
-  const double l1 = number(l1_bytes_of(info));
+  const CpuTarget target(info);
+  const double of_l1 = cpu_costs().amx_of_l1 * target.l1_bytes;
   const double m = config.pixel_tiles, n = number(g.filter_tiles) / number(g.blocks);
   const double pixels = number(g.tile_rows * g.tile_cols);
   const double positions = g.panel > 0 ? pixels : number((g.tile_rows - 1) * g.pitch + g.tile_cols);
   const double tiles = std::max(positions / kAmxPixels, 1.0), calls = std::max(tiles / m, 1.0);
   const double count = tiles / calls;
+  const double all_tiles = number(g.tasks / g.filter_tasks), all_calls = all_tiles * number(g.blocks) * calls;
+  CpuWork work;
 
-  // A product of tiles takes 16 cycles and a tile's load 8, 21 from the second cache; rows that share lines
-  // take 38, and those that lie across them 52.
-  constexpr double kLoad = 8, kSecondCache = 21, kSharedLines = 38, kAcrossLines = 52;
+  // Products of tiles beside loads of tiles. What one tap has brought into the first cache the others find
+  // there.
   const double chunks = number(g.run_count() * (g.chunks + (g.tail > 0 ? 1 : 0)));
-  const double weights_bytes = number(g.words) * n * kAmxFilters * 4;
-  // What one tap has brought into the first cache the others find there.
-  const bool stays = g.panel > 0 || 2 * number(g.window) < l1 / 2;
-  const double of_x = g.step() % kAmxElements == 0
-                          ? kLoad + (stays ? 0 : (kSecondCache - kLoad) / number(a.r * a.s))
-                          : (g.step() < kAmxElements ? kSharedLines : kAcrossLines);
-  const double loads =
-      count * of_x + (1 + (count - 1) * (n - 1) / n) * n * (weights_bytes < l1 / 2 ? kLoad : kSecondCache);
-  const double products = chunks * std::max(16 * count * n, loads);
-  // Sums are stored, loaded and finished; channels first, they are transposed too.
-  const double vectors = count * n * kAmxPixels;
-  // Lines of an output that does not stay in the caches are better not read into them.
-  const bool leaves_cache = !caches_keep(a, info);
-  constexpr double kStored[2][3] = {{2.5, 5, 4}, {8, 6, 5}};  // by config.stream
+  const bool stays = g.panel > 0 || 2 * number(g.window) < of_l1;
+  const double far = stays ? 0 : count / number(a.r * a.s);
+  const bool lines = g.step() % kAmxElements == 0;  // a position's elements begin at lines
+  const CpuTerm of_x =
+      lines
+          ? CpuTerm{&CpuCosts::amx_load, count - far}
+          : CpuTerm{g.step() < kAmxElements ? &CpuCosts::amx_load_shared : &CpuCosts::amx_load_across, count};
+  const CpuTerm of_far_x{&CpuCosts::amx_load_l2, lines ? far : 0};
+  const bool near = number(g.words) * n * kAmxFilters * 4 < of_l1;
+  const CpuTerm of_weights{near ? &CpuCosts::amx_load : &CpuCosts::amx_load_l2,
+                           (1 + (count - 1) * (n - 1) / n) * n};
+  work.add_slowest(all_calls * chunks, {CpuTerm{&CpuCosts::amx_product, count * n}},
+                   {of_x, of_far_x, of_weights});
+  // Sums are stored, loaded and finished; channels first, they are transposed too. Lines of an output that
+  // does not stay in the caches are better not read into them.
+  const double vectors = all_calls * count * n * kAmxPixels;
+  constexpr double CpuCosts::*kStores[2][3] = {
+      {&CpuCosts::amx_store, &CpuCosts::amx_store_past, &CpuCosts::amx_store_ahead},
+      {&CpuCosts::amx_far_store, &CpuCosts::amx_far_store_past, &CpuCosts::amx_far_store_ahead}};
   const bool nhwc = a.layout == Layout::nhwc;
-  double finished = vectors * ((nhwc ? 4 : 10) + kStored[leaves_cache][config.stream]);
+  work.add(nhwc ? &CpuCosts::amx_pixels : &CpuCosts::amx_planes, vectors);
+  work.add(kStores[caches_keep(a, info) ? 0 : 1][config.stream], vectors);
   // Lines of planes that are multiples of a page apart share a set of the first cache.
   constexpr std::int64_t kPageElements = 2048;
-  if (!nhwc && config.stream != 1 && a.p() * a.q() % kPageElements == 0) finished += 4 * vectors;
+  if (!nhwc && config.stream != 1 && a.p() * a.q() % kPageElements == 0)
+    work.add(&CpuCosts::amx_shared_set, vectors);
   // Channels last, a tile of filters without a second one is half a line.
-  if (nhwc && g.filter_tiles / g.blocks % 2 != 0) finished += 10 * count * kAmxPixels;
-  const double rows_cut = nhwc ? 30.0 * (1 + count * kAmxPixels / number(g.pitch)) : 20.0;
-  const double call = 60 + products + finished + rows_cut;
+  if (nhwc && g.filter_tiles / g.blocks % 2 != 0)
+    work.add(&CpuCosts::amx_half_line, all_calls * count * kAmxPixels);
+  if (nhwc)
+    work.add(&CpuCosts::amx_row_of_pixels, all_calls * (1 + count * kAmxPixels / number(g.pitch)));
+  else
+    work.add(&CpuCosts::amx_row_of_planes, all_calls);
+  work.add(&CpuCosts::amx_call, all_calls);
 
+  // Staging: threads that share a tile each stage it.
+  const double shared = std::max(1.0, number(info.units * g.filter_tasks) / number(g.tasks + 1));
   const double rows = number((g.tile_rows + g.rows_axis.halo) * std::ssize(g.rows_axis.phases));
   const bool copied = nhwc && g.col_step == 1 && g.groups == 1;
   const bool woven = !nhwc && g.col_step == 1 && g.channels <= kFewPlanes;
-  const double element = copied ? 0.1 : woven ? 0.3 : nhwc ? 0.5 : 1.0;
-  double staged = 40 * rows + rows * number(g.row) * element;
-  if (g.panel > 0) staged += pixels * (2 * number(std::ssize(g.runs)) + 3 * number(g.chunks));
-  const double shared = std::max(1.0, number(info.units * g.filter_tasks) / number(g.tasks + 1));
-  const double cycles =
-      number(g.tasks / g.filter_tasks) * (shared * staged + number(g.blocks) * calls * call);
-  const TaskGrid grid{g.groups * g.batch, g.output_rows, g.tile_rows,  g.output_cols,
-                      g.tile_cols,        g.blocks,      g.task_blocks};
-  return cycles * grid.longest_share(info.units);
+  work.add(&CpuCosts::amx_window_row, all_tiles * shared * rows);
+  work.add(copied  ? &CpuCosts::amx_copied
+           : woven ? &CpuCosts::amx_woven
+           : nhwc  ? &CpuCosts::amx_read
+                   : &CpuCosts::amx_transposed,
+           all_tiles * shared * rows * number(g.row));
+  if (g.panel > 0) {
+    work.add(&CpuCosts::amx_gathered_run, all_tiles * shared * pixels * number(std::ssize(g.runs)));
+    work.add(&CpuCosts::amx_gathered_chunk, all_tiles * shared * pixels * number(g.chunks));
+  }
+  work.share(
+      {g.groups * g.batch, g.output_rows, g.tile_rows, g.output_cols, g.tile_cols, g.blocks, g.task_blocks});
+  return estimate_time(target, work);
 }
 
 // Sorts, and leaves the best of every way to read the window and to store: configs of one kind are estimated

@@ -33,13 +33,21 @@ struct Ranked {
   WinogradConfig config;
 };
 
-// 3x3 filters of stride 1. Only the order matters: the tuner measures.
-double estimate_whole(const ConvProblem& problem, const DeviceInfo& info, const WinogradConfig& config) {
+// One task's work to that of all, and their grid.
+void share(const WinogradGeometry& g, const ConvProblem& problem, CpuWork& work) {
+  const TaskGrid grid{problem.groups, g.all_tiles, g.tiles, 1, 1, g.filter_blocks, g.task_filter_blocks};
+  work.repeat(grid.work(grid.tasks()) / std::max(grid.work(1), 1.0));
+  work.share(grid);
+}
+
+// 3x3 filters of stride 1.
+CpuWork work_of_whole(const ConvProblem& problem, const CpuTarget& target, const WinogradConfig& config) {
   const int lanes = direct_kernels(config.vector_bits)->lanes;
   const WinogradGeometry g(problem, config, lanes);
+  const CpuCosts& costs = cpu_costs();
   const auto number = [](std::int64_t count) { return static_cast<double>(count); };
   const double products = number(g.products), channels = number(g.group_channels);
-  const double l2 = number(l2_bytes_of(info));
+  CpuWork work;
   // A product of all channels: multiply-adds, or the loads of broadcasts and vectors, a register tile at a
   // time.
   const bool last = problem.layout == Layout::nhwc;
@@ -47,27 +55,41 @@ double estimate_whole(const ConvProblem& problem, const DeviceInfo& info, const 
   const double width = last ? number(g.block_filters / lanes)
                             : vectors / std::ceil(vectors / static_cast<double>(config.vectors));
   const double sums = config.channels * width, loads = config.channels + 2 * width;
-  const double step = std::max({sums / 2, loads / 2, 4.0}) + 0.05 * loads;
-  const double calls = task_filters * (last ? number((g.tiles - 1) / config.channels + 1) : vectors / width);
-  double cycles = products * calls * (channels * step + 2 * sums + 20);
+  const double calls =
+      products * task_filters * (last ? number((g.tiles - 1) / config.channels + 1) : vectors / width);
+  work.add_steps(calls * channels, sums, loads);
+  work.add(&CpuCosts::winograd_load, calls * channels * loads);
+  work.add(&CpuCosts::winograd_sum, calls * sums);
+  work.add(&CpuCosts::winograd_call, calls);
   // Transforms: a load, a store and an operation or two of each number twice; pieces of rows.
   const double runs = number(g.tiles) / number(std::min(g.image_cols, g.tiles)) + 1;
-  cycles += channels * (vectors * products * 6 + runs * number(g.inputs) * 25 + 40);
-  cycles += task_filters * number(g.block_filters) * (vectors * products * 4 + runs * number(g.m) * 15 + 20);
+  work.add(&CpuCosts::winograd_input_vector, channels * vectors * products);
+  work.add(&CpuCosts::winograd_input_piece, channels * runs * number(g.inputs));
+  work.add(&CpuCosts::winograd_input_channel, channels);
+  const double filters = task_filters * number(g.block_filters);
+  work.add(&CpuCosts::winograd_output_vector, filters * vectors * products);
+  work.add(&CpuCosts::winograd_output_piece, filters * runs * number(g.m));
+  work.add(&CpuCosts::winograd_output_channel, filters);
   // What V does not leave room for in the second cache comes from the third, once a chunk; weights come from
   // there once a task, or from memory. With AVX2, on a Zen 3, that takes longer, and V is written there too.
   const double v_bytes = 4 * products * channels * number(g.stride);
   const double chunks = task_filters / number(g.chunk_blocks);
-  if (v_bytes > 0.7 * l2) cycles += v_bytes * (config.vector_bits == 512 ? chunks / 12 : (chunks + 2) / 7);
+  if (v_bytes > costs.winograd_v_of_l2 * target.l2_bytes) {
+    if (config.vector_bits == 512)
+      work.add(&CpuCosts::winograd_v_byte, v_bytes * chunks);
+    else
+      work.add(&CpuCosts::winograd_v_byte_narrow, v_bytes * (chunks + 2));
+  }
   const double weights = 4 * products * channels * number(g.block_filters);
-  const bool in_cache = weights * number(g.filter_blocks * problem.groups) < number(info.l3_bytes) / 4;
-  cycles += weights * task_filters / (in_cache ? 10 : 5);
+  const bool in_cache =
+      weights * number(g.filter_blocks * problem.groups) < costs.weights_of_l3 * target.l3_bytes;
+  work.add(in_cache ? &CpuCosts::winograd_weight_byte : &CpuCosts::winograd_weight_byte_far,
+           weights * task_filters);
   const double m_bytes = 4 * products * number(g.chunk_filters * g.stride);
-  if (m_bytes > 0.5 * l2) cycles += m_bytes / 8 * chunks;
-
-  const TaskGrid grid{problem.groups, g.all_tiles, g.tiles, 1, 1, g.filter_blocks, g.task_filter_blocks};
-  const double whole_tasks = grid.work(grid.tasks()) / std::max(grid.work(1), 1.0);
-  return cycles * whole_tasks * grid.longest_share(info.units);
+  if (m_bytes > costs.winograd_m_of_l2 * target.l2_bytes)
+    work.add(&CpuCosts::winograd_m_byte, m_bytes * chunks);
+  share(g, problem, work);
+  return work;
 }
 
 // Other filters than 3x3 of stride 1: parts of them (winograd_parts.h).
@@ -92,36 +114,47 @@ Support decomposed_supports(const ConvProblem& a) {
   return Support::yes();
 }
 
-// The same of a filter that is cut into parts. Measured on one core of a Zen 5.
-double estimate_parts(const ConvProblem& problem, const DeviceInfo& info, const WinogradConfig& config) {
+// The same of a filter that is cut into parts.
+CpuWork work_of_parts(const ConvProblem& problem, const CpuTarget& target, const WinogradConfig& config) {
   const int lanes = direct_kernels(config.vector_bits)->lanes;
   const WinogradGeometry g(problem, config, lanes);
+  const CpuCosts& costs = cpu_costs();
   const auto number = [](std::int64_t count) { return static_cast<double>(count); };
   const double vectors = number((g.tiles - 1) / lanes + 1), blocks = std::ceil(vectors / config.vectors);
   const double width = vectors / blocks, sums = config.channels * width, products = number(g.products);
-  const double channels = number(g.first_channel.back());
-  const double step =
-      std::max({sums / 2, (config.channels + width) / 2, 4.0}) + 0.05 * (config.channels + width);
+  const double channels = number(g.first_channel.back()), loads = config.channels + width;
   const double filters = number(g.task_filter_blocks * g.block_filters);
-  double cycles = number(g.task_filter_blocks) * blocks * (channels * step + products * (sums + 15));
-  cycles += filters * vectors * 35;
+  const double calls = number(g.task_filter_blocks) * blocks;
+  CpuWork work;
+  work.add_steps(calls * channels, sums, loads);
+  work.add(&CpuCosts::parts_load, calls * channels * loads);
+  work.add(&CpuCosts::parts_sum, calls * products * sums);
+  work.add(&CpuCosts::parts_call, calls * products);
+  work.add(&CpuCosts::parts_output_vector, filters * vectors);
   // Rows, which tiles one above the other read twice; columns; what a task's ends add to its runs.
   const double runs = number(g.tiles) / number(std::min(g.image_cols, g.tiles)) + 1;
   const double along = number(std::ssize(g.cols_axis.products)), phases = number(g.m * problem.stride_w);
-  cycles += number(g.group_channels * g.window_rows) * runs *
-            (60 + (vectors / runs + 1) * (2 * phases + 2 * along));
-  cycles += channels * vectors * 3;
+  const double row_runs = number(g.group_channels * g.window_rows) * runs;
+  work.add(&CpuCosts::parts_run, row_runs);
+  work.add(&CpuCosts::parts_row_vector, row_runs * (vectors / runs + 1) * (phases + along));
+  work.add(&CpuCosts::parts_column_vector, channels * vectors);
   // Sums that do not stay in the first cache, V and weights that do not stay in the second.
-  const double l2 = number(l2_bytes_of(info));
-  if (4 * products * number(g.chunk_filters) * width * lanes > 32 * 1024) cycles += filters * vectors * 8;
+  if (4 * products * number(g.chunk_filters) * width * lanes > costs.parts_sums_bytes)
+    work.add(&CpuCosts::parts_sums_vector, filters * vectors);
   const double kept = 4 * channels * (number(g.stride) + filters);
-  if (kept > 0.6 * l2)
-    cycles += g.together > 1
-                  ? kept / 8 * number(g.task_filter_blocks) / number(g.chunk_blocks)
-                  : 4 * channels * filters * blocks / 12;  // weights, once for each block of vectors
-  const TaskGrid grid{problem.groups, g.all_tiles, g.tiles, 1, 1, g.filter_blocks, g.task_filter_blocks};
-  const double whole_tasks = grid.work(grid.tasks()) / std::max(grid.work(1), 1.0);
-  return cycles * whole_tasks * grid.longest_share(info.units);
+  if (kept > costs.parts_v_of_l2 * target.l2_bytes) {
+    if (g.together > 1)
+      work.add(&CpuCosts::parts_v_byte, kept * number(g.task_filter_blocks) / number(g.chunk_blocks));
+    else  // weights, once for each block of vectors
+      work.add(&CpuCosts::parts_weight_byte, 4 * channels * filters * blocks);
+  }
+  share(g, problem, work);
+  return work;
+}
+
+double estimate_parts(const ConvProblem& problem, const DeviceInfo& info, const WinogradConfig& config) {
+  const CpuTarget target(info);
+  return estimate_time(target, work_of_parts(problem, target, config));
 }
 
 // Whole rows of tiles a task, and outputs past the caches where they do not stay there.
@@ -157,8 +190,9 @@ std::vector<Ranked> parts_candidates(const ConvProblem& problem, const DeviceInf
 }  // namespace
 
 double winograd_cycles(const ConvProblem& problem, const DeviceInfo& info, const WinogradConfig& config) {
-  return is_decomposed(problem) ? estimate_parts(problem, info, config)
-                                : estimate_whole(problem, info, config);
+  if (is_decomposed(problem)) return estimate_parts(problem, info, config);
+  const CpuTarget target(info);
+  return estimate_time(target, work_of_whole(problem, target, config));
 }
 
 Support winograd_supports(const ConvProblem& problem, const DeviceInfo& info) {

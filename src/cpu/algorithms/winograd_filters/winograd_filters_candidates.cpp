@@ -25,43 +25,51 @@ struct RankedFilters {
 
 }  // namespace
 
-// Measured on two cores of a Zen 5; only the order matters: the tuner measures.
 double winograd_filters_cycles(const ConvProblem& problem, const DeviceInfo& info,
                                const WinogradFiltersConfig& config) {
   const int lanes = direct_kernels(config.vector_bits)->lanes;
   const WinogradFiltersGeometry g(problem, config, lanes);
+  const CpuTarget target(info);
+  const CpuCosts& costs = cpu_costs();
   const auto number = [](std::int64_t count) { return static_cast<double>(count); };
   // All filters of as many tiles as are transformed at once: a register tile's multiply-adds or loads,
   // weights that come from the second cache, and what stands around them.
   const double width = number(g.block_filters / lanes), sums = config.block * width;
-  const double step = std::max({sums / 2, (config.block + width) / 2, 4.0}) + 0.5 * width;
   const double channels = number(g.first_channel.back()), filter_blocks = number(g.filter_blocks);
-  double cycles =
-      filter_blocks * number(g.blocks) * (channels * step + number(std::ssize(g.depth)) * (sums + 40));
+  const double calls = filter_blocks * number(g.blocks), products = number(std::ssize(g.depth));
+  CpuWork work;
+  work.add_steps(calls * channels, sums, config.block + width);
+  work.add(&CpuCosts::filters_weight_vector, calls * channels * width);
+  work.add(&CpuCosts::filters_sum, calls * products * sums);
+  work.add(&CpuCosts::filters_call, calls * products);
   // Outputs: tiles' sums, then squares of pixels and filters.
   const double rows = number(g.tiles) / number(std::min(g.image_cols, g.tiles));
   const double squares = 2 * rows * std::ceil(2 * number(g.image_cols) / lanes);
-  cycles += filter_blocks * width * (40 * number(g.tiles) + 200 * squares);
-  // The input, strip by strip, by every thread that has some of these tiles' filters.
+  work.add(&CpuCosts::filters_output_tile, filter_blocks * width * number(g.tiles));
+  work.add(&CpuCosts::filters_output_square, filter_blocks * width * squares);
+  // The input, strip by strip, by every thread that has some of these tiles' filters. A strip that ends amid
+  // a block of tiles is half a strip more.
   const std::int64_t strip = config.block <= lanes ? lanes / config.block * config.block : lanes;
   const double strips =
       rows * (std::ceil(number(g.image_cols) / number(strip)) + (g.image_cols % config.block == 0 ? 0 : 0.5));
-  const double transforms = std::min(number(info.units), number(g.filter_tasks));
-  cycles += transforms * strips * number(g.group_channels * g.inputs * g.inputs) * 7;
+  const double transforms = std::min(number(target.threads), number(g.filter_tasks));
+  work.add(&CpuCosts::filters_input_vector,
+           transforms * strips * number(g.group_channels * g.inputs * g.inputs));
   // Weights from the third cache, or from memory; V that does not stay in the second cache is read again for
   // each register tile of filters.
-  const double l2 = number(l2_bytes_of(info));
   const double weights = 4 * channels * filter_blocks * number(g.block_filters);
-  if (weights * number(problem.groups) > number(info.l3_bytes) / 4)
-    cycles += weights / 20;
-  else if (weights > l2 / 2)
-    cycles += weights / 60;
-  if (4 * number(g.scratch) > l2) cycles += 4 * number(g.multiplied) * filter_blocks / 100;
+  if (weights * number(problem.groups) > costs.weights_of_l3 * target.l3_bytes)
+    work.add(&CpuCosts::filters_weight_byte_far, weights);
+  else if (weights > costs.filters_weights_of_l2 * target.l2_bytes)
+    work.add(&CpuCosts::filters_weight_byte, weights);
+  if (4 * number(g.scratch) > target.l2_bytes)
+    work.add(&CpuCosts::filters_v_byte, 4 * number(g.multiplied) * filter_blocks);
   // Sixteen registers do not hold what a strip's transform has: on a Zen 3 all of it takes so much longer
   // beside what winograd is estimated to take.
-  if (config.vector_bits < 512) cycles *= 1.35;
-  const TaskGrid grid{problem.groups, g.all_tiles, g.tiles, 1, 1, g.filter_blocks, g.task_filter_blocks};
-  return cycles * number(problem.groups * g.all_tiles) / number(g.tiles) * grid.longest_share(info.units);
+  if (config.vector_bits < 512) work.repeat(costs.filters_narrow);
+  work.repeat(number(problem.groups * g.all_tiles) / number(g.tiles));
+  work.share({problem.groups, g.all_tiles, g.tiles, 1, 1, g.filter_blocks, g.task_filter_blocks});
+  return estimate_time(target, work);
 }
 
 Support winograd_filters_supports(const ConvProblem& problem, const DeviceInfo& info) {

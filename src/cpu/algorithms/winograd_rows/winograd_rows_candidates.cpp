@@ -49,48 +49,54 @@ Support pays(const ConvProblem& a) {
 
 }  // namespace
 
-// Measured on one core of a Zen 5; only the order matters: the tuner measures.
 double winograd_rows_cycles(const ConvProblem& problem, const DeviceInfo& info,
                             const WinogradRowsConfig& config) {
   const int lanes = direct_kernels(config.vector_bits)->lanes;
   const WinogradRowsGeometry g(problem, config, lanes);
+  const CpuTarget target(info);
+  const CpuCosts& costs = cpu_costs();
   const auto number = [](std::int64_t count) { return static_cast<double>(count); };
-  const double l2 = number(l2_bytes_of(info));
   const std::int64_t row_vectors = (g.output_cols - 1) / lanes + 1;
   const LineBlocks row_blocks(row_vectors, config.vectors, g.line_unit);
   const double vectors = number(row_vectors), blocks = number(row_blocks.count);
   const double width = vectors / blocks, sums = config.channels * width;
-  const double loads = (config.channels + 2 * width) / 2;
-  const double tap = 0.65 * (std::max({sums / 2, loads, 4.0}) + loads);
+  const double loads = config.channels + 2 * width;
   const double pairs = number(problem.n * problem.groups * ((g.output_rows + 1) / 2));
-  double cycles =
-      pairs * number(g.filter_blocks) * blocks * (number(std::ssize(g.taps)) * tap + 4 * sums + 40);
+  const double calls = pairs * number(g.filter_blocks) * blocks;
+  const double steps = costs.rows_tap * calls * number(std::ssize(g.taps));
+  CpuWork work;
+  work.add_steps(steps, sums, loads);
+  work.add(&CpuCosts::load, steps * loads);
+  work.add(&CpuCosts::rows_sum, calls * sums);
+  work.add(&CpuCosts::rows_call, calls);
 
   // Stores, as direct counts them.
   const double rows = 2 * pairs * number(g.group_filters), element = size_of(problem.dtype.y);
   const double task_bytes =
       element * number(2 * g.pairs * g.output_cols) * number(g.task_filter_blocks * config.channels);
   const bool past_caches = config.stream != 0;
-  cycles += (store_cycles(problem, info, past_caches, task_bytes) +
-             meeting_lines_cycles(problem, info, config.stream)) *
-            rows * vectors;
-  if (past_caches && g.output_cols % 16 != 0) cycles += 30 * rows;
-  cycles += rows * cut_lines_cycles(problem, row_blocks, lanes * size_of(problem.dtype.y), past_caches);
+  add_stores(work, problem, info, past_caches, task_bytes, rows * vectors);
+  add_meeting_stores(work, problem, info, config.stream, rows * vectors);
+  if (past_caches && g.output_cols % 16 != 0) work.add(&CpuCosts::rows_cut_row, rows);
+  add_cut_lines(work, problem, row_blocks, lanes * size_of(problem.dtype.y), past_caches, rows);
 
   // Rows split, and their transform; threads that share rows each make them.
   const double windows = number(problem.n * problem.groups * g.row_tasks);
-  const double shared = std::max(1.0, number(info.units) * number(g.filter_tasks) / number(g.tasks + 1));
-  const double channels = number(g.group_channels), row = number(g.row_floats) / lanes;
-  cycles += shared * windows * channels *
-            (number(g.window_rows) * (30 + 3 * row) +
-             number(g.pairs * std::ssize(g.axis.products)) * (2 * row + 4));
+  const double shared = std::max(1.0, number(target.threads) * number(g.filter_tasks) / number(g.tasks + 1));
+  const double planes = shared * windows * number(g.group_channels), row = number(g.row_floats) / lanes;
+  work.add(&CpuCosts::rows_input_row, planes * number(g.window_rows));
+  work.add(&CpuCosts::rows_input_vector, planes * number(g.window_rows) * row);
+  const double product_rows = planes * number(g.pairs * std::ssize(g.axis.products));
+  work.add(&CpuCosts::rows_product_row, product_rows);
+  work.add(&CpuCosts::rows_product_vector, product_rows * row);
   // V that does not stay in the second cache beside the weights.
   const double kept = 4 * number(g.scratch - g.transformed + g.filter_blocks * g.packed_block);
-  if (kept > 0.7 * l2) cycles += windows * number(g.filter_tasks) * kept / 8;
+  if (kept > costs.rows_v_of_l2 * target.l2_bytes)
+    work.add(&CpuCosts::rows_v_byte, windows * number(g.filter_tasks) * kept);
 
-  const TaskGrid grid{problem.n * problem.groups, (g.output_rows + 1) / 2, g.pairs, 1, 1, g.filter_blocks,
-                      g.task_filter_blocks};
-  return cycles * grid.longest_share(info.units);
+  work.share({problem.n * problem.groups, (g.output_rows + 1) / 2, g.pairs, 1, 1, g.filter_blocks,
+              g.task_filter_blocks});
+  return estimate_time(target, work);
 }
 
 Support winograd_rows_supports(const ConvProblem& problem, const DeviceInfo& info) {
