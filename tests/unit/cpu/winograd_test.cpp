@@ -65,7 +65,7 @@ TEST(Winograd, EveryInstructionSetAndTile) {
             i < 2 ? random_winograd_problem(7, ++drawn) : random_dilated_problem(7, ++drawn);
         const std::uint64_t draw = random_bits(8, drawn);
         cpu::WinogradConfig config{bits, i % 2 == 0 ? 2 : 4, shape.channels, shape.vectors};
-        if (config.tile == 4) problem.precision = Precision::tf32;
+        if (config.tile == 4) problem = taken_by_tile_four(problem);
         config.tiles = 1 + static_cast<int>(draw % 150);
         config.filters = draw / 256 % 2 == 0 ? 0 : 1 + static_cast<int>(draw / 512 % 40);
         config.chunk = 1 + static_cast<int>(draw / 65536 % 64);
@@ -156,7 +156,7 @@ TEST(Winograd, WhatIsNotFiniteSpreadsExactlyAsInTheOracle) {
         "mb2ic16ih9iw11oc17kh3ph1 precision=tf32 layout=nhwc"}) {
     const ConvProblem problem = parse_problem(text);
     for (const int m : {2, 4}) {
-      if (m == 4 && cpu::is_decomposed(problem)) continue;
+      if (m == 4 && problem.layout == Layout::nchw) continue;
       WinogradHost host = host_of(problem, small_config(m));
       for (const bool in_weights : {false, true})
         for (const float special : specials)
@@ -227,7 +227,7 @@ TEST(Winograd, AnswersAlikeWithAnyNumberOfThreads) {
         "mb2ic18ih23iw27oc20kh3ph2dh1 precision=tf32"}) {
     const ConvProblem problem = parse_problem(text);
     for (const int m : {2, 4}) {
-      if (m == 4 && cpu::is_decomposed(problem)) continue;
+      if (m == 4 && problem.layout == Layout::nchw) continue;
       cpu::WinogradConfig config = small_config(m);
       config.filters = 9;
       std::vector<float> one;
@@ -264,14 +264,16 @@ TEST(Winograd, IsOfferedWithinThePrecisionAlone) {
   EXPECT_NE(reason("mb1ic15ih8oc16kh3ph1").find("16 channels"), std::string::npos);
   EXPECT_NE(reason("mb1ic16ih8oc16kh3ph1 dtype=bf16").find("bf16"), std::string::npos);
 
-  ConvProblem problem = parse_problem("mb1ic16ih8oc16kh3ph1 precision=fp32");
+  ConvProblem problem = parse_problem("mb1ic16ih8oc16kh3ph1 precision=fp32 layout=nhwc");
   const Config four = to_config(small_config(4));
   EXPECT_NE(cpu::winograd().accepts(problem, info(), four).reason().find("precision=tf32"),
             std::string::npos);
   for (const Config& config : cpu::winograd().candidates(problem, info())) EXPECT_EQ(config.at("tile"), 2);
   problem.precision = Precision::tf32;
   EXPECT_TRUE(cpu::winograd().accepts(problem, info(), four));
-  problem.pad_left = 3;
+  problem.layout = Layout::nchw;
+  EXPECT_NE(cpu::winograd().accepts(problem, info(), four).reason().find("NHWC"), std::string::npos);
+  problem.layout = Layout::nhwc, problem.pad_left = 3;
   EXPECT_NE(cpu::winograd().accepts(problem, info(), four).reason().find("padding"), std::string::npos);
 }
 

@@ -228,7 +228,7 @@ Support winograd_accepts(const ConvProblem& problem, const DeviceInfo& info, con
   if (problem.layout == Layout::nhwc && config.channels != kTilesOfPixels)
     return Support::no(fmt::format("channels must be {} where channels are last", kTilesOfPixels));
   if (config.tile != 2 && config.tile != 4) return Support::no("tile must be 2 or 4");
-  if (config.tile == 4 && is_decomposed(problem)) return Support::no("tile=4 is for 3x3 filters of stride 1");
+  if (config.tile == 4 && problem.layout != Layout::nhwc) return Support::no("tile=4 is for NHWC");
   if (config.tile == 4 && problem.precision == Precision::fp32)
     return Support::no("tile=4 makes larger errors than fp32 allows; precision=tf32 allows them");
   if (config.tile == 4 &&

@@ -29,7 +29,8 @@ struct WinogradConfig {
   static void visit(Self& self, Field&& field) {
     constexpr int kMost = 1 << 24;
     field("vector_bits", self.vector_bits, 128, 512, "instruction set: 512, 256 or 128");
-    field("tile", self.tile, 2, 4, "outputs of a tile along an axis: 2 or, where precision is not fp32, 4");
+    field("tile", self.tile, 2, 4,
+          "outputs of a tile along an axis: 2 or, of NHWC where precision is not fp32, 4");
     field("channels", self.channels, 1, 64,
           "register tile: output channels, or tiles where channels are last");
     field("vectors", self.vectors, 1, 64, "register tile: vectors of tiles, or of output channels");

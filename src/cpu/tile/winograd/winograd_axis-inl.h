@@ -1,5 +1,5 @@
 // Winograd's transforms along one axis: winograd_transform.h's matrices with their common sums said once, and
-// the loads and stores that part every m-th float. Included once for each target, as outputs-inl.h is, behind
+// the load that parts every second float. Included once for each target, as outputs-inl.h is, behind
 // <hwy/foreach_target.h>.
 #if defined(CONVTUNE_WINOGRAD_AXIS_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef CONVTUNE_WINOGRAD_AXIS_INL
@@ -62,25 +62,11 @@ struct Axis<4> : WinogradPoints {
   }
 };
 
-// Every m-th float from `from` on, and those behind each: d[l][t] = from[m*t + l] for l in [0, m).
-template <int m>
-HWY_INLINE void load_interleaved(const float* from, SizedVector* d) {
+// d[l][t] = from[2*t + l] for l in [0, 2).
+HWY_INLINE void load_pairs(const float* from, SizedVector* d) {
   Vector a, b;
-  if constexpr (m == 2) {
-    hn::LoadInterleaved2(Floats(), from, a, b);
-  } else {
-    Vector c, e;
-    hn::LoadInterleaved4(Floats(), from, a, b, c, e);
-    d[2] = c, d[3] = e;
-  }
+  hn::LoadInterleaved2(Floats(), from, a, b);
   d[0] = a, d[1] = b;
-}
-template <int m>
-HWY_INLINE void store_interleaved(const SizedVector* y, float* to) {
-  if constexpr (m == 2)
-    hn::StoreInterleaved2(y[0], y[1], Floats(), to);
-  else
-    hn::StoreInterleaved4(y[0], y[1], y[2], y[3], Floats(), to);
 }
 
 }  // namespace HWY_NAMESPACE

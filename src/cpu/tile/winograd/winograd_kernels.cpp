@@ -19,25 +19,23 @@ HWY_BEFORE_NAMESPACE();
 namespace convtune::cpu {
 namespace HWY_NAMESPACE {
 
-template <int m>
 void input_rows(const float* rows, std::int64_t pitch, std::int64_t count, float* to, std::int64_t stride) {
-  constexpr int kInputs = winograd_inputs(m);
+  constexpr int m = 2, kInputs = winograd_inputs(m);
   for (int i = 0; i < kInputs; ++i)
     for (std::int64_t t = 0; t < count; t += kLanes) {
       const float* const from = rows + i * pitch + t * m;
       SizedVector d[2 * m], v[kInputs];
-      load_interleaved<m>(from, d);
-      load_interleaved<m>(from + m, d + m);  // of which two are needed
+      load_pairs(from, d);
+      load_pairs(from + m, d + m);
       Axis<m>::input(d, v);
       CONVTUNE_UNROLL
       for (int j = 0; j < kInputs; ++j) hn::StoreU(v[j], Floats(), to + (i * kInputs + j) * stride + t);
     }
 }
 
-template <int m>
 void input_columns(const float* from, std::int64_t stride, std::int64_t vectors, float* to,
                    std::int64_t to_stride) {
-  constexpr int kInputs = winograd_inputs(m);
+  constexpr int m = 2, kInputs = winograd_inputs(m);
   const Floats f;
   for (std::int64_t t = 0; t < vectors * kLanes; t += kLanes)
     for (int j = 0; j < kInputs; ++j) {
@@ -156,9 +154,8 @@ HWY_INLINE void transform_columns(const float* from, std::int64_t stride,
   }
 }
 
-template <int m>
 bool output(const float* from, std::int64_t stride, std::int64_t vectors, float* to, std::int64_t to_stride) {
-  constexpr int kInputs = winograd_inputs(m);
+  constexpr int m = 2, kInputs = winograd_inputs(m);
   const Floats f;
   Vector nothing = hn::Zero(f);  // 0 as long as all are finite: 0 * infinity is NaN
   for (std::int64_t t = 0; t < vectors * kLanes; t += kLanes) {
@@ -170,7 +167,7 @@ bool output(const float* from, std::int64_t stride, std::int64_t vectors, float*
       Axis<m>::output(columns[r], y);
       CONVTUNE_UNROLL
       for (int s = 0; s < m; ++s) nothing = hn::MulAdd(y[s], hn::Zero(f), nothing);
-      store_interleaved<m>(y, to + r * to_stride + t * m);
+      hn::StoreInterleaved2(y[0], y[1], f, to + r * to_stride + t * m);
     }
   }
   return hn::AllTrue(f, hn::Eq(nothing, nothing));
@@ -355,12 +352,11 @@ void finish_pixel(const float* sums, const float* bias, Bounds bounds, float* y,
 }
 
 // Unused where winograd_kernels() has no width for the target.
-[[maybe_unused]] constexpr WinogradKernels kTwo = {input_rows<2>,   input_columns<2>, input_parts,
-                                                   input_strip,     output<2>,        output_pieces,
+[[maybe_unused]] constexpr WinogradKernels kTwo = {input_rows,      input_columns,    input_parts,
+                                                   input_strip,     output,           output_pieces,
                                                    input_pixels<2>, output_pixels<2>, finish_pixel};
-[[maybe_unused]] constexpr WinogradKernels kFour = {input_rows<4>,   input_columns<4>, nullptr,
-                                                    nullptr,         output<4>,        nullptr,
-                                                    input_pixels<4>, output_pixels<4>, finish_pixel};
+[[maybe_unused]] constexpr WinogradKernels kFour = {
+    nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, input_pixels<4>, output_pixels<4>, finish_pixel};
 
 }  // namespace HWY_NAMESPACE
 }  // namespace convtune::cpu

@@ -40,9 +40,11 @@ struct WinogradTile {
 };
 using WinogradTiles = std::array<WinogradTile, 5>;
 
-// The transforms of F(m x m, 3 x 3), with a = m + 2 inputs along an axis. Vectors run over the tiles of a
-// task. Whole vectors are read and written: every row has room for a vector past its last tile.
+// The transforms of F(m x m, 3 x 3), with a = m + 2 inputs along an axis. Whole vectors are read and written:
+// every row has room for a vector past its last tile.
 struct WinogradKernels {
+  // Channels first, m = 2 alone: vectors run over the tiles of a task.
+
   // B along the rows: to[i][j][t] = sum over l of bt[j][l] * rows[i][m*t + l], for t in [0, count).
   // rows: a rows of m*count+2 floats, `pitch` apart; to: a*a rows `stride` apart.
   void (*input_rows)(const float* rows, std::int64_t pitch, std::int64_t count, float* to,
@@ -51,7 +53,7 @@ struct WinogradKernels {
   // from: a*a rows `stride` apart; to: a*a rows `to_stride` apart.
   void (*input_columns)(const float* from, std::int64_t stride, std::int64_t vectors, float* to,
                         std::int64_t to_stride);
-  // Along either axis, m = 2: B of parts of a filter, of `vectors` vectors each.
+  // Along either axis: B of parts of a filter, of `vectors` vectors each.
   void (*input_parts)(std::span<const WinogradPartStep> steps, const float* from, std::int64_t vectors,
                       float* to, std::int64_t to_step);
   // The same into aligned vectors of which lanes [skip, end) are meant, from the first lane on: those before
@@ -64,7 +66,7 @@ struct WinogradKernels {
   bool (*output)(const float* from, std::int64_t stride, std::int64_t vectors, float* to,
                  std::int64_t to_stride);
 
-  // The same for m = 2 from the sums in registers into y, with act(sum + bias): the pieces of consecutive
+  // The same from the sums in registers into y, with act(sum + bias): the pieces of consecutive
   // vectors. Rows of y are y_pitch apart. Returns whether all sums and the bias are finite.
   bool (*output_pieces)(const float* from, std::int64_t stride, std::span<const WinogradPiece> pieces,
                         float bias, Bounds bounds, float* y, std::int64_t y_pitch, bool stream);
