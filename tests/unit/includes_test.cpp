@@ -123,6 +123,14 @@ std::optional<std::string> broken_never(const std::string& file, const std::stri
     return "cpu/ and cuda/ never meet";
   if (from("src/cuda/") && (to("src/cpu/") || to("hwy/") || to("dnnl") || to("oneapi/") || target == "omp.h"))
     return "cpu/ and cuda/ never meet";
+  constexpr std::string_view kCpuAlgorithms = "src/cpu/algorithms/";
+  const auto algorithm_of = [&](std::string_view path) {
+    const std::string_view name = path.substr(kCpuAlgorithms.size());
+    return name.find('/') == name.npos ? std::string_view() : name.substr(0, name.find('/'));
+  };
+  if (from(kCpuAlgorithms) && to(kCpuAlgorithms) && !algorithm_of(target).empty() &&
+      algorithm_of(file) != algorithm_of(target))
+    return "a CPU algorithm knows no other: what two of them share is src/cpu/tile's";
   if (device_code(file) && !within(target, "src/cuda/"))
     return "device code includes device code and kernels' configs alone";
   if (from("src/tune/") && (to("src/cpu/") || to("src/cuda/")))
@@ -277,6 +285,7 @@ TEST(Includes, RulesCanSayNo) {
       {"include/convtune/tensor.h", "src/problem/config_fields.h"},
       {"src/cpu/algorithms/direct/direct.cpp", "src/cuda/device/driver.h"},
       {"src/cpu/algorithms/direct/direct.cpp", "cuda_runtime.h"},
+      {"src/cpu/algorithms/amx/amx_geometry.h", "src/cpu/algorithms/direct/direct_geometry.h"},
       {"src/cuda/device/driver.cpp", "src/cpu/backend/cpu_backend.h"},
       {"src/cuda/device/driver.cpp", "hwy/highway.h"},
       {"src/cuda/tile/conv_extents.h", "cstdint"},
@@ -300,6 +309,8 @@ TEST(Includes, RulesCanSayNo) {
       {"include/convtune/problem.h", "include/convtune/tensor.h"},
       {"include/convtune/problem.h", "cstdint"},
       {"src/cpu/algorithms/direct/direct.cpp", "hwy/highway.h"},
+      {"src/cpu/algorithms/direct/direct.cpp", "src/cpu/algorithms/direct/direct_geometry.h"},
+      {"src/cpu/algorithms/direct/direct.cpp", "src/cpu/algorithms/cpu_algorithms.h"},
       {"src/cuda/algorithms/direct_body_sm90/load.cuh", "src/cuda/ptx/wgmma.cuh"},
       {"src/record/database.cpp", "src/base/private_file.h"},
       {"cli/tune.cpp", "CLI/CLI.hpp"},

@@ -119,7 +119,7 @@ struct CpuCosts {
 #undef MEMBER
 };
 
-// What estimates are made of in this process: the table, until a fit tries other numbers.
+// The numbers that estimates of this process use: the table, until a fit tries other numbers.
 const CpuCosts& cpu_costs();
 void set_cpu_costs(const CpuCosts& costs);  // for a fit alone, while nothing is planned
 

@@ -18,7 +18,7 @@
 
 namespace convtune::cpu {
 
-// What estimates ask of a CPU.
+// A CPU as estimates see it.
 struct CpuTarget {
   explicit CpuTarget(const DeviceInfo& info)
       : threads(info.units),
@@ -30,7 +30,7 @@ struct CpuTarget {
   double l1_bytes, l2_bytes, l3_bytes;  // a core's first two caches, and the one that cores share
 };
 
-// So many times a row of the table.
+// A row of the table, times a count.
 struct CpuTerm {
   double CpuCosts::*cost = nullptr;
   double times = 0;
@@ -54,7 +54,7 @@ class CpuWork {
     add_slowest(times, {CpuTerm{&CpuCosts::multiply_add, multiply_adds}}, {CpuTerm{&CpuCosts::load, loads}},
                 {CpuTerm{&CpuCosts::latency, chain}});
   }
-  // All of it so many times over.
+  // Multiplies all work, added before and after.
   void repeat(double times) { repeats_ *= times; }
   void share(const TaskGrid& grid) { grid_ = grid; }
 

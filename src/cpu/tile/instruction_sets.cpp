@@ -62,6 +62,10 @@ std::string widest_instruction_set() {
   return set == std::end(kSets) ? "scalar" : std::string(set->name);
 }
 
+bool multiplies_bf16() {
+  return X86("avx512bf16");
+}
+
 int widest_vector_bits(const DeviceInfo& info) {
   const auto* const set = std::ranges::find(kSets, info.isa, &InstructionSet::name);
   if (set == std::end(kSets)) return 0;

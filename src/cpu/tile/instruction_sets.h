@@ -48,4 +48,7 @@ std::string widest_instruction_set();
 // processor also has every narrower set of its kind.
 int widest_vector_bits(const DeviceInfo& info);
 
+// True where this processor has vdpbf16ps, by which pairs of bf16 in vectors of 512 bits are multiplied.
+bool multiplies_bf16();
+
 }  // namespace convtune::cpu

@@ -23,7 +23,7 @@
 
 #include "convtune/problem.h"
 #include "cpu/algorithms/amx/amx_tiles.h"
-#include "cpu/algorithms/direct/direct_geometry.h"
+#include "cpu/tile/axis_phases.h"
 
 namespace convtune::cpu {
 

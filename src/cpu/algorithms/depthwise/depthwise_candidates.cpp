@@ -9,7 +9,6 @@
 
 #include "contract/abilities.h"
 #include "cpu/algorithms/depthwise/depthwise_kernels.h"
-#include "cpu/algorithms/implicit_gemm/implicit_gemm_kernels.h"
 #include "cpu/base/caches.h"
 #include "cpu/model/estimates.h"
 #include "cpu/tile/instruction_sets.h"

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "contract/abilities.h"
-#include "cpu/algorithms/implicit_gemm/implicit_gemm_kernels.h"
 #include "cpu/model/estimates.h"
 #include "cpu/tile/direct_kernels.h"
 #include "cpu/tile/instruction_sets.h"

@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "convtune/problem.h"
+#include "cpu/tile/axis_phases.h"
 #include "cpu/tile/line_blocks.h"
 #include "cpu/tile/stagger.h"
 
@@ -59,14 +60,6 @@ struct DirectConfig {
   }
 };
 
-// One axis of the window: which phases the taps use, and where each tap lands.
-struct AxisPhases {
-  std::vector<std::int64_t> phases;     // distinct (tap * dilation) mod stride, ascending
-  std::vector<std::int64_t> tap_phase;  // index into phases, for each tap
-  std::vector<std::int64_t> tap_unit;   // (tap * dilation) / stride, for each tap
-  std::int64_t halo = 0;                // largest tap_unit
-};
-AxisPhases axis_phases(std::int64_t taps, std::int64_t stride, std::int64_t dilation);
 // Where each tap has a copy of its own (staged=2), with a stride of 1: its phase is tap * dilation, its unit
 // 0.
 AxisPhases axis_copies(std::int64_t taps, std::int64_t dilation);

@@ -157,13 +157,5 @@ const ImplicitGemmKernels* implicit_gemm_kernels(int vector_bits) {
   return CONVTUNE_KERNELS_OF_WIDTH(ImplicitGemmKernels, vector_bits, kKernels);
 }
 
-bool multiplies_bf16() {
-#if defined(__x86_64__)
-  return __builtin_cpu_supports("avx512bf16") != 0;
-#else
-  return false;
-#endif
-}
-
 }  // namespace convtune::cpu
 #endif

@@ -45,7 +45,4 @@ struct ImplicitGemmKernels {
 // Whether the processor can run it is the caller's to know: DeviceInfo::isa, multiplies_bf16().
 const ImplicitGemmKernels* implicit_gemm_kernels(int vector_bits);
 
-// Whether this processor has vdpbf16ps, which the pairs of 512 bits are multiplied by.
-bool multiplies_bf16();
-
 }  // namespace convtune::cpu

@@ -3,12 +3,12 @@
 // is worth trying winograd_candidates.cpp.
 #include "base/fork_gate.h"
 #include "cpu/algorithms/cpu_algorithms.h"
-#include "cpu/algorithms/direct/direct_candidates.h"
 #include "cpu/algorithms/winograd/winograd_candidates.h"
 #include "cpu/algorithms/winograd/winograd_executable.h"
 #include "cpu/model/estimates.h"
 #include "cpu/tile/direct_kernels.h"
 #include "cpu/tile/instruction_sets.h"
+#include "cpu/tile/winograd/winograd_precision.h"
 #include "problem/config_fields.h"
 
 namespace convtune::cpu {

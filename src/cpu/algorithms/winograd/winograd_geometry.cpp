@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "cpu/tile/winograd/winograd_precision.h"
+
 namespace convtune::cpu {
 namespace {
 
@@ -16,11 +18,6 @@ std::int64_t round_up(std::int64_t a, std::int64_t b) {
 }
 
 }  // namespace
-
-bool is_decomposed(const ConvProblem& problem) {
-  return problem.r != kWinogradTaps || problem.s != kWinogradTaps || problem.stride_h != 1 ||
-         problem.stride_w != 1;
-}
 
 WinogradGeometry::WinogradGeometry(const ConvProblem& problem, const WinogradConfig& config, int lanes)
     : group_channels(problem.c / problem.groups),

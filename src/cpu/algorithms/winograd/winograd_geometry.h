@@ -53,9 +53,6 @@ struct WinogradTask {
   std::int64_t first_block, last_block;  // register tiles of output channels
 };
 
-// Whether the filter is not 3x3 of stride 1 and is cut into parts (winograd_parts.h).
-bool is_decomposed(const ConvProblem& problem);
-
 struct WinogradGeometry {
   WinogradGeometry(const ConvProblem& problem, const WinogradConfig& config, int lanes);
 

@@ -6,12 +6,12 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cpu/algorithms/direct/direct_candidates.h"
-#include "cpu/algorithms/winograd/winograd_candidates.h"
 #include "cpu/algorithms/winograd_filters/winograd_filters_kernels.h"
 #include "cpu/model/estimates.h"
 #include "cpu/tile/direct_kernels.h"
 #include "cpu/tile/instruction_sets.h"
+#include "cpu/tile/winograd/winograd_precision.h"
+#include "cpu/tile/winograd/winograd_transform.h"
 
 namespace convtune::cpu {
 namespace {
@@ -78,7 +78,18 @@ Support winograd_filters_supports(const ConvProblem& problem, const DeviceInfo& 
   if (a.r != kWinogradTaps || a.s != kWinogradTaps || a.stride_h != a.stride_w || a.stride_h > 2 ||
       a.dilation_h != 1 || a.dilation_w != 1)
     return Support::no("it is for 3x3 filters with strides of 1 or of 2, without dilation");
-  return winograd_supports(problem, info);
+  if (Support support = winograd_within_precision(problem, info); !support) return support;
+  const int bits = widest_vector_bits(info);
+  double least = 2 * kMaxScratchBytes;
+  for (const WinogradFiltersTile& tile : winograd_filters_kernels(bits)->tiles)
+    least = std::min(
+        least,
+        winograd_filters_scratch_bytes(
+            a, {.vector_bits = bits, .block = tile.tiles, .vectors = tile.vectors, .tiles = tile.tiles}));
+  if (least > kMaxScratchBytes)
+    return Support::no(
+        fmt::format("the smallest task takes more than {:.0f} MiB", kMaxScratchBytes / 1048576));
+  return Support::yes();
 }
 
 Support winograd_filters_accepts(const ConvProblem& problem, const DeviceInfo& info,

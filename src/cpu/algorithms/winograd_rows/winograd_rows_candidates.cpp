@@ -7,7 +7,6 @@
 #include <cmath>
 
 #include "contract/abilities.h"
-#include "cpu/algorithms/direct/direct_candidates.h"
 #include "cpu/algorithms/winograd_rows/winograd_rows_kernels.h"
 #include "cpu/model/estimates.h"
 #include "cpu/tile/direct_kernels.h"

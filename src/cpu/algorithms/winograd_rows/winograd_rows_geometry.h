@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "convtune/problem.h"
-#include "cpu/algorithms/direct/direct_geometry.h"
+#include "cpu/tile/axis_phases.h"
 #include "cpu/tile/winograd/winograd_parts.h"
 
 namespace convtune::cpu {
