@@ -72,6 +72,15 @@ def test_operator(dtype, affine, device):
         check((2, 64, 9, 10), 32, 3, affine, offset, dtype, device, group_coefficients)
 
 
+@each_device
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_pytorchs_own_checks(dtype, device):
+    x, offset = images((2, 40, 7, 8), 0, dtype, device), torch.rand(2, 40, 1, 1, device=device).to(dtype)
+    weight = torch.rand(40, device=device).to(dtype)
+    arguments = x, weight, None, offset, 8, 1e-5
+    torch.library.opcheck(group_coefficients, arguments, test_utils=("test_schema", "test_faketensor"))
+
+
 @pytest.fixture
 def graph_of(monkeypatch, afresh, graphs):
     """Gives the graph that inductor is given for a model on a CPU, with the operator allowed there."""

@@ -34,7 +34,6 @@ from .caches import tag
 from .folding import Fold, Folded, Packing
 from .graph.capture import captured
 from .graph.chains import Wanted, decided
-from .graph.operators.gates import gates_and_scaled
 from .graph.operators.linear import linear_chains
 from .graph.lowering import install
 from .graph.operators.norms import group_coefficients
@@ -173,22 +172,15 @@ def _fused(module: GraphModule, inputs: Sequence[Any], wanted: Wanted) -> _Rewri
     found += linear_chains(traced.graph, weights)
     found = [chain for chain in found if _fits(chain, inputs)]
     choices, _last = decided(found, wanted)
-    gates, scaled, rows = gates_and_scaled(found, choices, wanted)
     if _last is not None:
-        _last.layers += rows
         _log.info("%s", _last)
-    within = [one for gate in gates for one in (gate.first, gate.second)] + [one.chain for one in scaled]
-    alone = [(chain, line) for chain, line in zip(found, choices) if line is not None and chain not in within]
+    taken = [(chain, line) for chain, line in zip(found, choices) if line is not None]
     norms = traced.graph.find_nodes(op="call_function", target=group_coefficients)
-    if not norms and not alone and not within:
+    if not norms and not taken:
         return None
-    folded, constants = _add_constants(traced, alone + [(one.chain, "") for one in scaled], inputs)
-    for (chain, line), own in zip(alone, constants):
+    folded, constants = _add_constants(traced, taken, inputs)
+    for (chain, line), own in zip(taken, constants):
         chain.put(traced.graph, rewrite(traced.graph, chain, own, line))
-    for gate in gates:
-        gate.rewrite(traced.graph)
-    for one, own in zip(scaled, constants[len(alone) :]):
-        one.rewrite(traced.graph, own)
     traced.graph.eliminate_dead_code()
     read = [at for at, node in enumerate(places) if node.users or not is_static(at)]
     for at in set(range(len(places))).difference(read):

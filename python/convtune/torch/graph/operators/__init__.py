@@ -1,1 +1,1 @@
-"""The surroundings of convolutions in a captured graph: norms, pools, gates, products of matrices, copies that go."""
+"""The surroundings of convolutions in a captured graph: norms, pools, products of matrices, copies that go."""
