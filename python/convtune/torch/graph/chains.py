@@ -16,7 +16,7 @@ from ..measure.sides import Fused
 from ..run import choice_line, convolution_of
 from .patterns import Chain
 
-__all__ = ["Wanted", "decided", "described"]
+__all__ = ["Wanted", "decided"]
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def _hints(values: Any) -> tuple[int, ...]:
     return tuple(one if isinstance(one, int) else int(one.node.hint) for one in values)
 
 
-def described(chain: Chain) -> Fused:
+def _described(chain: Chain) -> Fused:
     x, weight = chain.x.meta["val"], chain.weight.meta["val"]
     bias: Any = chain.convolution.args[2]
     residual = None if chain.residual is None else chain.residual.meta["val"]
@@ -84,7 +84,7 @@ def decided(found: list[Chain], wanted: Wanted) -> tuple[list[str | None], Optim
         kinds: dict[Any, tuple[Layer, list[Fused]]] = {}
         keys = []
         for chain in found:
-            fused = described(chain)
+            fused = _described(chain)
             try:
                 problem = fused.problem
             except InvalidArgument:  # beyond what a problem can be

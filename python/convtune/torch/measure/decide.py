@@ -24,7 +24,7 @@ from .check import check
 from .contests import keep, keep_budget, key_of, recall, recall_budget
 from .timing import Stopwatch
 
-__all__ = ["VENDORS", "check_and_contest", "choices_of", "decide", "device_of", "median_us"]
+__all__ = ["VENDORS", "choices_of", "decide", "device_of"]
 
 VENDORS = ("cudnn", "onednn")
 _HEADROOM = 1.25  # over what the best layer of a model reaches

@@ -7,10 +7,10 @@ from functools import cache
 import torch
 from torch import Tensor
 
-__all__ = ["MOST_ELEMENTS", "is_for", "is_half_image", "power_of_2", "processors"]
+__all__ = ["is_for", "is_half_image", "power_of_2", "processors"]
 
 _HALF = (torch.float16, torch.bfloat16)
-MOST_ELEMENTS = 1 << 31  # kernels count in 32 bits
+_MOST_ELEMENTS = 1 << 31  # kernels count in 32 bits
 
 
 @cache
@@ -31,7 +31,7 @@ def processors(index: int) -> int:
 def is_half_image(x: Tensor) -> bool:
     """True for an image on a GPU in half precision that lies channels last."""
     lies = x.is_cuda and x.dtype in _HALF and x.is_contiguous(memory_format=torch.channels_last)
-    return lies and 0 < x.numel() < MOST_ELEMENTS
+    return lies and 0 < x.numel() < _MOST_ELEMENTS
 
 
 def is_for(x: Tensor) -> bool:
