@@ -85,6 +85,62 @@ namespace convtune::cpu {
   ROW(filters_weight_byte_far, 1.0 / 20, "Zen 5", "2026-11-24", "a byte of weights from memory")             \
   ROW(filters_weights_of_l2, 0.5, "Zen 5", "2026-11-24", "share of L2 that keeps weights")                   \
   ROW(filters_v_byte, 0.01, "Zen 5", "2026-11-24", "a byte of transformed inputs from L3")                   \
+  /* direct. */                                                                                              \
+  ROW(direct_load, 0.05, "Zen 5", "2026-11-22", "more for each load of a register tile")                     \
+  ROW(direct_tap, 0.5, "Zen 5", "2026-11-22", "more for each tap")                                           \
+  ROW(direct_call, 12, "Zen 5", "2026-11-22", "a call of a register tile")                                   \
+  ROW(direct_kept_sum, 2, "Zen 5", "2026-11-22", "a sum between two passes, stored and loaded")              \
+  ROW(direct_piece, 9, "Zen 5", "2026-11-22", "a piece of a row, cut from a buffer")                         \
+  ROW(direct_pixel, 6, "Zen 5", "2026-11-22", "an output, stored by itself")                                 \
+  ROW(direct_far_plane, 2, "Zen 3", "2026-11-28", "a store to one of many planes whose translations meet")   \
+  ROW(direct_shared_line, 30, "Zen 5", "2026-11-23", "a line past the caches that two pieces of rows share") \
+  ROW(direct_unstaged, 0.3, "Zen 5", "2026-11-23", "an element of a window, read where it lies")             \
+  ROW(direct_window_row, 14, "Zen 5", "2026-11-24", "a row of a window, staged")                             \
+  ROW(direct_slid, 0.25, "Zen 5", "2026-11-24", "an element of it, copied for each column of the filter")    \
+  ROW(direct_copied, 0.5, "Zen 5", "2026-11-24", "an element of it, copied or split by vectors")             \
+  ROW(direct_gathered, 1.5, "Zen 5", "2026-11-24", "an element of it, one by one")                           \
+  ROW(direct_window_read, 1.0 / 16, "Zen 5", "2026-11-23", "an element of it, from L2 to L1")                \
+  ROW(direct_window_far, 0.5, "Zen 5", "2026-11-23", "more where L2 does not hold it")                       \
+  ROW(direct_window_of_l2, 0.25, "Zen 5", "2026-11-23", "share of L2 that holds a window for sure")          \
+  ROW(direct_first_window, 1.5, "Zen 5", "2026-11-23", "an element of a thread's first window")              \
+  /* implicit_gemm. */                                                                                       \
+  ROW(gemm_load, 0.02, "Zen 5", "2026-11-22", "more for each load of a register tile")                       \
+  ROW(gemm_weights_of_l1, 0.5, "Zen 5", "2026-11-22", "share of L1 that keeps the weights of a pass")        \
+  ROW(gemm_weight_byte, 0.005, "Zen 5", "2026-11-22", "a byte of weights from L1")                           \
+  ROW(gemm_weight_byte_l2, 0.01, "Zen 5", "2026-11-22", "a byte of weights from L2")                         \
+  ROW(gemm_weight_byte_far, 0.06, "Zen 5", "2026-11-22", "a byte of weights from farther away")              \
+  ROW(gemm_pass, 40, "Zen 5", "2026-11-24", "a pass of a register tile")                                     \
+  ROW(gemm_pass_tap, 4, "Zen 5", "2026-11-24", "a tap of it, where pixels have pointers of their own")       \
+  ROW(gemm_kept_sum, 2, "Zen 5", "2026-11-22", "a sum between two passes, stored and loaded")                \
+  ROW(gemm_pixels, 3, "Zen 5", "2026-11-23", "a vector of sums, finished channels last")                     \
+  ROW(gemm_planes, 14, "Zen 5", "2026-11-23", "a vector of sums, transposed and finished")                   \
+  ROW(gemm_store_amiss, 2.5, "Zen 5", "2026-11-23", "its store past caches that keep it, or through others") \
+  ROW(gemm_window_row, 30, "Zen 5", "2026-11-22", "a row of a window, staged")                               \
+  ROW(gemm_copied, 0.15, "Zen 5", "2026-11-22", "an element of it, channels last")                           \
+  ROW(gemm_transposed, 1, "Zen 5", "2026-11-22", "an element of it, transposed by vectors")                  \
+  ROW(gemm_gathered, 2, "Zen 5", "2026-11-22", "an element of it, one by one")                               \
+  ROW(gemm_far_window, 1.5, "Zen 5", "2026-11-22", "times as long where L2 does not hold it")                \
+  /* direct_depthwise. */                                                                                    \
+  ROW(planes_row_input, 1.3, "Zen 5", "2026-11-24", "all rows at once: a vector of the input")               \
+  ROW(planes_row_store, 1, "Zen 5", "2026-11-24", "the store of a vector")                                   \
+  ROW(planes_row_store_amiss, 3, "Zen 5", "2026-11-24",                                                      \
+      "the same past caches that keep it, or through others")                                                \
+  ROW(planes_row_strip, 4, "Zen 5", "2026-11-24", "a row of a strip")                                        \
+  ROW(planes_strip, 100, "Zen 5", "2026-11-24", "a strip of a task")                                         \
+  ROW(planes_loads_a_vector, 1.9, "Zen 5", "2026-11-23", "loads that a vector across two lines counts as")   \
+  ROW(planes_input_row, 3, "Zen 5", "2026-11-23", "a row of the input, for a column of the filter")          \
+  ROW(planes_lines_at_once, 16, "Zen 5", "2026-11-23", "lines that a core fetches at a time")                \
+  ROW(planes_fetched_line, 4.5, "Zen 5", "2026-11-23", "a line fetched beyond those")                        \
+  ROW(planes_output, 3, "Zen 5", "2026-11-23", "a vector of outputs, stored")                                \
+  ROW(planes_call, 20, "Zen 5", "2026-11-23", "a call of a register tile")                                   \
+  ROW(pixels_word, 0.25, "Zen 5", "2026-11-23", "channels last: a word widened or shuffled")                 \
+  ROW(pixels_store, 3, "Zen 5", "2026-11-23", "the store of a pixel's vector")                               \
+  ROW(pixels_store_amiss, 6, "Zen 5", "2026-11-23", "the same past caches that keep it, or through others")  \
+  ROW(pixels_part, 2, "Zen 5", "2026-11-23", "a sum of a pixel's vector, finished")                          \
+  ROW(pixels_vector, 15, "Zen 5", "2026-11-23", "a vector of channels of a register tile")                   \
+  ROW(pixels_call, 25, "Zen 5", "2026-11-23", "a call of a register tile")                                   \
+  ROW(pixels_of_l1, 0.5, "Zen 3", "2026-11-28", "share of L1 that keeps the input of a register tile")       \
+  ROW(pixels_far, 1.2, "Zen 3", "2026-11-28", "times as long where it does not")                             \
   /* amx. */                                                                                                 \
   ROW(amx_product, 16, "Emerald Rapids", "2026-11-23", "a product of tiles")                                 \
   ROW(amx_load, 8, "Emerald Rapids", "2026-11-23", "a tile's load from L1")                                  \

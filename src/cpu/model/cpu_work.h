@@ -6,7 +6,6 @@
 #pragma once
 
 #include <array>
-#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -39,14 +38,17 @@ struct CpuTerm {
 class CpuWork {
  public:
   void add(double CpuCosts::*cost, double times) {
-    assert(terms_ < kMostTerms);
-    all_terms_[terms_++] = {cost, times};
+    for (std::size_t i = 0; i < terms_; ++i)
+      if (all_terms_[i].cost == cost) {
+        all_terms_[i].times += times;
+        return;
+      }
+    all_terms_.at(terms_++) = {cost, times};
   }
   // `times` the slowest of sums of terms that a core works at side by side.
   using Side = std::array<CpuTerm, 3>;
   void add_slowest(double times, const Side& a, const Side& b, const Side& c = {}) {
-    assert(slowest_ < kMostSlowest);
-    all_slowest_[slowest_++] = {times, {a, b, c}};
+    all_slowest_.at(slowest_++) = {times, {a, b, c}};
   }
   // Steps of a register tile: its multiply-adds beside its loads, no faster than `chain` multiply-adds that
   // wait for each other.
@@ -77,7 +79,7 @@ class CpuWork {
   const TaskGrid& grid() const { return grid_; }
 
  private:
-  static constexpr std::size_t kMostTerms = 24, kMostSlowest = 8;
+  static constexpr std::size_t kMostTerms = 24, kMostSlowest = 8;  // enough for every algorithm
   struct Slowest {
     double times;
     std::array<Side, 3> sides;

@@ -35,25 +35,29 @@ int least_bits(const ConvProblem& problem) {
   return problem.dtype.x == DType::bf16 ? std::max(512, 16 * group) : std::max(128, 32 * group);
 }
 
-// One plane of the output, row after row: two multiply-adds a cycle, and what comes and goes.
-double row_cycles(const ConvProblem& problem, const DeviceInfo& info, const DepthwiseConfig& config,
-                  const DepthwiseGeometry& g) {
+// One plane of the output, row after row: multiply-adds, and vectors that come and go.
+CpuWork row_work(const ConvProblem& problem, const DeviceInfo& info, const DepthwiseConfig& config,
+                 const DepthwiseGeometry& g) {
   const PlaneKernels<float>& kernels =
       *depthwise_kernels<float>(config.vector_bits)->planes(plane_tile(problem, kAllRows));
   const std::int64_t vectors = (g.output_cols - 1) / g.lanes + 1,
                      strips = (vectors - 1) / kernels.vectors + 1;
   const std::int64_t open = (problem.r - 1) / problem.stride_h;
-  const double rows = number(g.output_rows + g.row_tasks * open);
-  const double moved = number(problem.stride_h * problem.stride_w);
-  const bool leaves_cache = !caches_keep(problem, info);
-  const double store = leaves_cache == (config.stream != 0) ? 1 : 3;
-  return rows * (number(vectors) * (number(g.taps) / 2 + 1.3 * moved + store) + 4 * number(strips)) +
-         100 * number(strips * g.row_tasks);
+  const double rows = number(g.output_rows + g.row_tasks * open), row_vectors = rows * number(vectors);
+  const bool leaves_cache = !caches_keep(problem, info), suits = leaves_cache == (config.stream != 0);
+  CpuWork work;
+  work.add(&CpuCosts::multiply_add, row_vectors * number(g.taps));
+  work.add(&CpuCosts::planes_row_input, row_vectors * number(problem.stride_h * problem.stride_w));
+  work.add(suits ? &CpuCosts::planes_row_store : &CpuCosts::planes_row_store_amiss, row_vectors);
+  work.add(&CpuCosts::planes_row_strip, rows * number(strips));
+  work.add(&CpuCosts::planes_strip, number(strips * g.row_tasks));
+  return work;
 }
 
 // One plane of the output.
 template <class T>
-double plane_cycles(const ConvProblem& problem, const DepthwiseConfig& config, const DepthwiseGeometry& g) {
+CpuWork plane_work(const ConvProblem& problem, const DepthwiseConfig& config, const DepthwiseGeometry& g) {
+  const CpuCosts& costs = cpu_costs();
   const DepthwiseKernels<T>& kernels = *depthwise_kernels<T>(config.vector_bits);
   PlaneTile tile = plane_tile(problem, config.tile);
   while (tile.rows > 1 && (kernels.planes(tile) == nullptr || tile.rows / 2 >= g.output_rows)) tile.rows /= 2;
@@ -63,60 +67,65 @@ double plane_cycles(const ConvProblem& problem, const DepthwiseConfig& config, c
   const std::int64_t blocks =
       (vectors - 1) / (kernels.planes(tile)->vectors * accumulators<T>(problem.stride_w)) + 1;
   const double width = number(vectors) / number(blocks), r = number(problem.r);
-  // The columns of the filter go by one at a time, with a stride of 2 two after the first. Two multiply-adds
-  // or two loads a cycle, of which most cross a cache line; nothing is faster than the latency of the
-  // multiply-adds that follow each other; and something is lost with every row of the input.
+  // The columns of the filter go by one at a time, with a stride of 2 two after the first. Most loads cross
+  // a cache line; multiply-adds of a column follow each other; and something is lost with every row of the
+  // input.
   const double stride_w = number(problem.stride_w);
   const double columns = problem.stride_w == 2 ? number(problem.s / 2 + 1) : number(problem.s);
   const double inputs = tile.rows == 1 ? r : number((tile.rows - 1) * problem.stride_h) + r;
   const double products = tile.rows * width * r * number(problem.s) / columns;
-  const double column =
-      std::max({products / 2, (inputs * width * stride_w * 1.9 + r) / 2, 4 * r}) + 3 * inputs;
-  // What is fetched ahead is asked for at once: more lines than a core waits for at a time hold it up.
-  constexpr double kLinesAtOnce = 16;
+  const double calls = number((g.output_rows - 1) / tile.rows + 1) * number(blocks);
+  CpuWork work;
+  work.add_steps(calls * columns, products, inputs * width * stride_w * costs.planes_loads_a_vector + r, r);
+  work.add(&CpuCosts::planes_input_row, calls * columns * inputs);
+  // Lines are fetched ahead all at once: more than a core waits for at a time hold it up.
   const double fetched =
       tile.rows > 1 && problem.r < 7 ? number(tile.rows * problem.stride_h) * width * stride_w : 0;
-  const double tiles = number((g.output_rows - 1) / tile.rows + 1);
-  return tiles * number(blocks) *
-         (columns * column + 4.5 * std::max(fetched - kLinesAtOnce, 0.0) + 3 * tile.rows * width + 20);
+  work.add(&CpuCosts::planes_fetched_line, calls * std::max(fetched - costs.planes_lines_at_once, 0.0));
+  work.add(&CpuCosts::planes_output, calls * tile.rows * width);
+  work.add(&CpuCosts::planes_call, calls);
+  return work;
 }
 
 // One image of the output, channels last.
-double pixel_cycles(const ConvProblem& problem, const DeviceInfo& info, const DepthwiseConfig& config,
-                    const DepthwiseGeometry& g) {
+CpuWork pixel_work(const ConvProblem& problem, const DeviceInfo& info, const DepthwiseConfig& config,
+                   const DepthwiseGeometry& g) {
+  const CpuCosts& costs = cpu_costs();
   const double vectors = number(g.vectors), parts = number(g.parts), s = number(problem.s);
   const double tiles = number(g.output_rows) * number((g.output_cols - 1) / config.tile + 1);
   const double pixels = number(g.output_cols) * number(g.output_rows) / tiles;
-  // Two multiply-adds or loads a cycle, and as many widened or shuffled words; of a row of the filter no
-  // fewer than the latency of those that follow each other.
+  // Multiply-adds of a row of the filter, of which those of a pixel follow each other; as many widened or
+  // shuffled words; and the weights.
   const double columns = (pixels - 1) * number(problem.stride_w) + s;
-  const double row = std::max(parts * pixels * s / 2, 4 * s) + columns * (parts + 1) / 4 + parts * s / 2;
+  const double rows = tiles * vectors * number(problem.r * g.words);
   const double together = config.vectors == 0 ? vectors : std::min<double>(config.vectors, vectors);
-  const bool leaves_cache = !caches_keep(problem, info);
-  const double store = leaves_cache == (config.stream != 0) ? 3 : 6;
-  double cycles = tiles * (vectors * (number(problem.r * g.words) * row + pixels * (store + 2 * parts) + 15) +
-                           25 * vectors / together);
-  // What a register tile reads does not stay in the first cache for the next one.
+  const bool leaves_cache = !caches_keep(problem, info), suits = leaves_cache == (config.stream != 0);
+  CpuWork work;
+  work.add_steps(rows, parts * pixels * s, 0, s);
+  work.add(&CpuCosts::pixels_word, rows * columns * (parts + 1));
+  work.add(&CpuCosts::load, rows * parts * s);
+  work.add(suits ? &CpuCosts::pixels_store : &CpuCosts::pixels_store_amiss, tiles * vectors * pixels);
+  work.add(&CpuCosts::pixels_part, tiles * vectors * pixels * parts);
+  work.add(&CpuCosts::pixels_vector, tiles * vectors);
+  work.add(&CpuCosts::pixels_call, tiles * vectors / together);
+  // The input of a register tile that does not stay in the first cache for the next one.
   const double read = 4 * number(problem.r) * columns * together * number(g.lanes);
-  if (read > number(l1_bytes_of(info)) / 2) cycles *= 1.2;
-  return cycles;
+  if (read > costs.pixels_of_l1 * CpuTarget(info).l1_bytes) work.repeat(costs.pixels_far);
+  return work;
 }
 
 }  // namespace
 
 double depthwise_cycles(const ConvProblem& problem, const DeviceInfo& info, const DepthwiseConfig& config) {
   const DepthwiseGeometry g(problem, config);
-  double cycles = number(problem.n);
-  if (g.channels_last) {
-    cycles *= pixel_cycles(problem, info, config, g);
-  } else if (config.tile == kAllRows) {
-    cycles *= number(problem.k) * row_cycles(problem, info, config, g);
-  } else {
-    cycles *= number(problem.k) * (problem.dtype.x == DType::bf16 ? plane_cycles<Bf16>(problem, config, g)
-                                                                  : plane_cycles<float>(problem, config, g));
-  }
-  const TaskGrid grid{problem.n * (g.channels_last ? 1 : problem.k), g.output_rows, g.task_rows};
-  return cycles * grid.longest_share(info.units);
+  CpuWork work = g.channels_last                  ? pixel_work(problem, info, config, g)
+                 : config.tile == kAllRows        ? row_work(problem, info, config, g)
+                 : problem.dtype.x == DType::bf16 ? plane_work<Bf16>(problem, config, g)
+                                                  : plane_work<float>(problem, config, g);
+  const std::int64_t planes = problem.n * (g.channels_last ? 1 : problem.k);
+  work.repeat(number(planes));
+  work.share({planes, g.output_rows, g.task_rows});
+  return estimate_time(CpuTarget(info), work);
 }
 
 Support depthwise_supports(const ConvProblem& problem, const DeviceInfo& info) {

@@ -50,88 +50,99 @@ struct Ranked {
   bool operator<(const Ranked& other) const { return estimate < other.estimate; }
 };
 
-// What a register tile's code takes for `width` of its vectors, in core cycles. Measured on one core of a
-// Zen 5 (docs/notebook/); only the order matters: the tuner measures.
-double tile_cycles(const DirectConfig& config, std::int64_t width, const DirectExtents& e) {
+// Adds `calls` of a register tile's code for `width` of its vectors.
+void add_calls(CpuWork& work, const DirectConfig& config, std::int64_t width, const DirectExtents& e,
+               double calls) {
   const auto channels = static_cast<double>(config.channels), vectors = static_cast<double>(width);
-  const double accumulators = channels * vectors;
-  // Two multiply-adds or two loads a cycle, of which a window's mostly cross a cache line; no tap is
-  // faster than the latency of a multiply-add.
-  const double loads = (channels + 2 * vectors) / 2;
-  const double tap = std::max({accumulators / 2, loads, 4.0}) + 0.1 * loads + 0.5;
-  const auto passes = static_cast<double>((e.taps - 1) / e.pass_taps + 1);
+  // Loads of a window mostly cross a cache line.
+  const double loads = channels + 2 * vectors, taps = calls * static_cast<double>(e.taps);
+  work.add_steps(taps, channels * vectors, loads);
+  work.add(&CpuCosts::direct_load, taps * loads);
+  work.add(&CpuCosts::direct_tap, taps);
   // A call, and between two passes every accumulator stored and loaded.
-  return static_cast<double>(e.taps) * tap + 12 * passes + 2 * accumulators * (passes - 1);
+  const auto passes = static_cast<double>((e.taps - 1) / e.pass_taps + 1);
+  work.add(&CpuCosts::direct_call, calls * passes);
+  work.add(&CpuCosts::direct_kept_sum, calls * channels * vectors * (passes - 1));
 }
 
-// An estimate of a config's time, in core cycles over all threads.
 double estimate(const ConvProblem& problem, const DeviceInfo& info, const DirectConfig& config,
                 const DirectExtents& e, int lanes) {
   const auto number = [](std::int64_t count) { return static_cast<double>(count); };
-  const double images = number(problem.n) * number(e.groups);
+  const CpuTarget target(info);
+  const CpuCosts& costs = cpu_costs();
+  const double images = number(problem.n) * number(e.groups), filters = images * number(e.group_filters);
+  const bool past_caches = config.stream != 0;
+  CpuWork work;
 
   // The kernels: a line's vectors go by in blocks of nearly equal width, two widths at most.
-  double kernels = 0, pieces = 0, outputs = 0, shared_lines = 0, cut_lines = 0;
+  double pieces = 0, outputs = 0, shared_lines = 0;
   for (const DirectLines& line : e.lines) {
     if (line.count == 0) continue;
     const std::int64_t vectors = (line.length - 1) / lanes + 1;
     const LineBlocks blocks(vectors, config.vectors, e.line_unit);
     for (const auto& [count, units] :
          {std::pair{blocks.count - blocks.wider, blocks.width}, std::pair{blocks.wider, blocks.width + 1}})
-      if (count != 0) kernels += number(line.count * count) * tile_cycles(config, units * blocks.unit, e);
+      if (count != 0)
+        add_calls(work, config, units * blocks.unit, e,
+                  images * number(e.filter_blocks) * number(line.count * count));
     pieces += number(line.count) * number(line.rows + blocks.count - 1);
     outputs += number(line.count) * number(vectors);
     if (line.length * size_of(problem.dtype.y) % kCacheLineBytes != 0) shared_lines += number(line.count);
-    cut_lines += number(line.count) *
-                 cut_lines_cycles(problem, blocks, lanes * size_of(problem.dtype.y), config.stream != 0);
+    if (e.straight)
+      add_cut_lines(work, problem, blocks, lanes * size_of(problem.dtype.y), past_caches,
+                    filters * number(line.count));
   }
-  double cycles = images * number(e.filter_blocks) * kernels;
 
-  // Stores: straight, or through a buffer that is cut into pieces of rows.
-  const double filters = images * number(e.group_filters);
-  // Channels last, one output at a time.
-  if (!e.straight) cycles += 9 * filters * pieces;
-  if (problem.layout == Layout::nhwc) cycles += 6 * filters * number(e.output_rows * e.output_cols);
+  // Stores: straight, or through a buffer that is cut into pieces of rows. Channels last, one output at a
+  // time.
+  if (!e.straight) work.add(&CpuCosts::direct_piece, filters * pieces);
+  if (problem.layout == Layout::nhwc)
+    work.add(&CpuCosts::direct_pixel, filters * number(e.output_rows * e.output_cols));
   // Planes that lie a multiple of many pages apart meet in the same sets of the translations of addresses.
   constexpr std::int64_t kManyPages = 256 * 1024, kFewFilters = 32;
   const std::int64_t element = size_of(problem.dtype.y);
   if (e.straight && config.stream != 2 && element * e.output_rows * e.output_cols % kManyPages == 0 &&
       e.task_filter_blocks * config.channels > kFewFilters)
-    cycles += 2 * filters * outputs;
-  const double l2 = number(l2_bytes_of(info));
+    work.add(&CpuCosts::direct_far_plane, filters * outputs);
   const double task_bytes =
       number(element * e.tile_rows * e.tile_cols) * number(e.task_filter_blocks * config.channels);
-  cycles += store_cycles(problem, info, config.stream != 0, task_bytes) * filters * outputs;
-  if (e.straight) cycles += meeting_lines_cycles(problem, info, config.stream) * filters * outputs;
+  add_stores(work, problem, info, past_caches, task_bytes, filters * outputs);
+  if (e.straight) add_meeting_stores(work, problem, info, config.stream, filters * outputs);
   // A line of the cache that a piece of a row shares with the next one goes to memory twice.
-  cycles += filters * ((config.stream != 0 ? 30 : 0) * shared_lines + (e.straight ? cut_lines : 0));
+  if (past_caches) work.add(&CpuCosts::direct_shared_line, filters * shared_lines);
 
   // Staging, and a window brought from the core's second cache to its first for every task. Threads that
   // share a tile each stage it.
   const double windows = images * number(e.row_tiles * e.col_tiles);
   const double rows = number(e.group_channels * (e.tile_rows + e.rows_extent.halo) * e.rows_extent.phases);
   const double floats = rows * number(e.pitch * e.cols_extent.phases);
-  const bool vectorized = problem.layout == Layout::nchw &&
-                          (e.words.stride_w == 1 || ((e.words.stride_w == 2 || e.words.stride_w == 4) &&
-                                                     e.cols_extent.phases == e.words.stride_w));
-  const double shared = std::max(1.0, number(info.units) * number(e.filter_tasks) / number(e.tasks + 1));
+  const double read = windows * number(e.filter_tasks) * floats;
   if (config.staged == 0) {
     // Read where it lies, a line of every channel in turn.
-    cycles += 0.3 * windows * number(e.filter_tasks) * floats;
+    work.add(&CpuCosts::direct_unstaged, read);
   } else {
-    cycles += shared * windows * (14 * rows + (e.shifted ? 0.25 : vectorized ? 0.5 : 1.5) * floats);
-    cycles += windows * number(e.filter_tasks) * floats / 16;
+    const bool vectorized = problem.layout == Layout::nchw &&
+                            (e.words.stride_w == 1 || ((e.words.stride_w == 2 || e.words.stride_w == 4) &&
+                                                       e.cols_extent.phases == e.words.stride_w));
+    const double shared = std::max(1.0, number(info.units) * number(e.filter_tasks) / number(e.tasks + 1));
+    work.add(&CpuCosts::direct_window_row, shared * windows * rows);
+    work.add(e.shifted    ? &CpuCosts::direct_slid
+             : vectorized ? &CpuCosts::direct_copied
+                          : &CpuCosts::direct_gathered,
+             shared * windows * floats);
+    work.add(&CpuCosts::direct_window_read, read);
     // What shares the second cache with a window pushes part of it out, long before it is full.
-    cycles +=
-        windows * number(e.filter_tasks) * floats / 2 * std::clamp((4 * floats / l2 - 0.25) / 0.75, 0.0, 1.0);
-    cycles += windows * short_pieces_cycles(problem, e.tile_rows);
+    const double held = costs.direct_window_of_l2;
+    work.add(&CpuCosts::direct_window_far,
+             read * std::clamp((4 * floats / target.l2_bytes - held) / (1 - held), 0.0, 1.0));
+    add_short_pieces(work, problem, e.tile_rows, windows);
     // Nobody has fetched a thread's first window ahead.
-    cycles += 1.5 * floats * number(std::min<std::int64_t>(info.units, e.tasks));
+    work.add(&CpuCosts::direct_first_window, floats * number(std::min<std::int64_t>(info.units, e.tasks)));
   }
 
-  const TaskGrid grid{problem.n * e.groups, e.output_rows,   e.tile_rows,         e.output_cols,
-                      e.tile_cols,          e.filter_blocks, e.task_filter_blocks};
-  return cycles * grid.longest_share(info.units);
+  work.share({problem.n * e.groups, e.output_rows, e.tile_rows, e.output_cols, e.tile_cols, e.filter_blocks,
+              e.task_filter_blocks});
+  return estimate_time(target, work);
 }
 
 // Configs of one kind are estimated alike and are wrong alike: of each no more than two among the first, from

@@ -86,59 +86,65 @@ struct Ranked {
   bool operator<(const Ranked& other) const { return estimate < other.estimate; }
 };
 
-// An estimate of a config's time, in core cycles over all threads. Only the order matters: the tuner
-// measures.
 double estimate(const ConvProblem& problem, const DeviceInfo& info, const ImplicitGemmConfig& config,
                 const ImplicitGemmGeometry& g) {
-  const double l1 = number(l1_bytes_of(info));
-  const double l2 = number(l2_bytes_of(info));
-  const double line = 64.0, vector_lines = g.lanes / 16.0;
+  const CpuTarget target(info);
+  const CpuCosts& costs = cpu_costs();
+  const double line_bytes = 64.0, vector_lines = g.lanes / 16.0;
   const double tile_pixels = number(g.tile_images * g.tile_rows * g.tile_cols);
   const double calls = std::ceil(tile_pixels / config.pixels);
   const double pixels = tile_pixels / calls;
   const double vectors = number(g.filter_vectors) / number(g.filter_blocks);
   const double products = pixels * vectors;
+  const double tiles = number(g.tasks / g.filter_tasks);
+  const double all_calls = tiles * number(g.filter_blocks) * calls;
+  CpuWork work;
 
-  // One word of every pixel of a register tile: two multiply-adds or two loads a cycle, no less than the
-  // latency of a multiply-add, and what of the weights comes from farther away than the first cache.
+  // One word of every pixel of a register tile, and the weights that come from farther away than the first
+  // cache.
+  const double words = all_calls * number(g.taps * g.words);
+  work.add_steps(words, products, pixels + vectors);
+  work.add(&CpuCosts::gemm_load, words * (pixels + vectors));
   const bool side_by_side = reads_side_by_side(problem, config);
-  double pass_weights = number(g.taps * g.pass_words) * vectors * vector_lines * line;
+  double pass_weights = number(g.taps * g.pass_words) * vectors * vector_lines * line_bytes;
   // One register tile a block: all weights go by before one is read again.
   if (side_by_side && calls == 1) pass_weights *= number(g.filter_blocks);
   const double window_bytes = 4 * tile_pixels * number(g.words);
-  double fetched = vectors * vector_lines * line;
-  fetched *= pass_weights < l1 / 2                                 ? 0.005
-             : pass_weights + window_bytes / number(g.passes) < l2 ? 0.01
-                                                                   : 0.06;
-  const double word =
-      std::max({products / 2, (pixels + vectors) / 2, 4.0}) + 0.02 * (pixels + vectors) + fetched;
-  const double sums_kept = 2.0 * products * number(g.passes - 1);
+  const bool in_l1 = pass_weights < costs.gemm_weights_of_l1 * target.l1_bytes;
+  const bool in_l2 = pass_weights + window_bytes / number(g.passes) < target.l2_bytes;
+  work.add(in_l1   ? &CpuCosts::gemm_weight_byte
+           : in_l2 ? &CpuCosts::gemm_weight_byte_l2
+                   : &CpuCosts::gemm_weight_byte_far,
+           words * vectors * vector_lines * line_bytes);
+  work.add(&CpuCosts::gemm_pass, all_calls * number(g.passes));
+  if (!side_by_side) work.add(&CpuCosts::gemm_pass_tap, all_calls * number(g.passes) * number(g.taps));
+  work.add(&CpuCosts::gemm_kept_sum, all_calls * products * number(g.passes - 1));
+  work.add(problem.layout == Layout::nhwc ? &CpuCosts::gemm_pixels : &CpuCosts::gemm_planes,
+           all_calls * products);
   // Lines of an output that does not stay in the caches are better not read into them.
   const bool leaves_cache = !caches_keep(problem, info);
-  const double past_caches = leaves_cache == (config.stream != 0) ? 0.0 : 2.5;
-  const double finished = ((problem.layout == Layout::nhwc ? 3.0 : 14.0) + past_caches) * products;
-  const double call = number(g.taps * g.words) * word +
-                      number(g.passes) * (40 + (side_by_side ? 0.0 : 4.0) * number(g.taps)) + sums_kept +
-                      finished;
+  if (leaves_cache != (config.stream != 0)) work.add(&CpuCosts::gemm_store_amiss, all_calls * products);
 
   // Staging: of every task that does not follow one of the same tile on the same thread.
-  double staged = 0;
   if (config.staged != 0) {
-    const double rows = number(g.tile_images * g.window_rows * g.passes);
+    const double shared = std::max(1.0, number(info.units * g.filter_tasks) / number(g.tasks + 1));
+    double windows = tiles * shared;
+    if (problem.layout == Layout::nchw) add_short_pieces(work, problem, g.tile_rows, windows);
+    if (4 * number(g.window) > target.l2_bytes) windows *= costs.gemm_far_window;
     const bool vectorized = problem.layout == Layout::nhwc || g.input_col == 1;
-    staged = 30 * rows + number(g.window) * (problem.layout == Layout::nhwc ? 0.15 : vectorized ? 1.0 : 2.0);
-    if (4 * number(g.window) > l2) staged *= 1.5;
-    if (problem.layout == Layout::nchw) staged += short_pieces_cycles(problem, g.tile_rows);
+    work.add(&CpuCosts::gemm_window_row, windows * number(g.tile_images * g.window_rows * g.passes));
+    work.add(problem.layout == Layout::nhwc ? &CpuCosts::gemm_copied
+             : vectorized                   ? &CpuCosts::gemm_transposed
+                                            : &CpuCosts::gemm_gathered,
+             windows * number(g.window));
   }
-  const double tiles = number(g.tasks / g.filter_tasks);
-  const double shared = std::max(1.0, number(info.units * g.filter_tasks) / number(g.tasks + 1));
-  const double cycles = tiles * (shared * staged + number(g.filter_blocks) * calls * call);
   // Tiles of several images have all of their rows.
   TaskGrid grid{g.groups * g.batch, g.output_rows,   g.tile_rows,         g.output_cols,
                 g.tile_cols,        g.filter_blocks, g.task_filter_blocks};
   if (g.tile_images > 1)
     grid.planes = g.groups, grid.rows *= g.batch, grid.tile_rows = g.tile_images * g.output_rows;
-  return cycles * grid.longest_share(info.units);
+  work.share(grid);
+  return estimate_time(target, work);
 }
 
 }  // namespace
