@@ -23,30 +23,6 @@ inline double microseconds(double cycles, const DeviceInfo& on) {
 // any cache has lost its purpose.
 constexpr double kMaxScratchBytes = 256.0 * 1024 * 1024;
 
-// The terms of store_work.h as cycles.
-inline double store_cycles(const ConvProblem& a, const DeviceInfo& info, bool past_caches,
-                           double task_bytes) {
-  CpuWork work;
-  add_stores(work, a, info, past_caches, task_bytes, 1);
-  return work.cycles(cpu_costs());
-}
-inline double short_pieces_cycles(const ConvProblem& a, std::int64_t output_rows) {
-  CpuWork work;
-  add_short_pieces(work, a, output_rows, 1);
-  return work.cycles(cpu_costs());
-}
-inline double meeting_lines_cycles(const ConvProblem& a, const DeviceInfo& info, int stream) {
-  CpuWork work;
-  add_meeting_stores(work, a, info, stream, 1);
-  return work.cycles(cpu_costs());
-}
-inline double cut_lines_cycles(const ConvProblem& a, const LineBlocks& blocks, std::int64_t vector_bytes,
-                               bool past_caches) {
-  CpuWork work;
-  add_cut_lines(work, a, blocks, vector_bytes, past_caches, 1);
-  return work.cycles(cpu_costs());
-}
-
 // Keeps the first of ranked configs, no more than half of them of one value of `stream` where there are
 // others: stores cost differently on each processor.
 template <class Ranked>

@@ -9,7 +9,7 @@
 namespace convtune::cpu {
 
 // Vectors of so many elements that make a line of the cache: what no register tile cuts where rows of outputs
-// are whole lines and go past the caches, which half lines do many times slower (cpu/model/estimates.h).
+// are whole lines and go past the caches, which half lines do many times slower (cpu/model/store_work.h).
 // Tiles of fewer vectors do.
 inline std::int64_t line_unit_of(std::int64_t row_elements, std::int64_t lanes, std::int64_t element_bytes) {
   if (row_elements * element_bytes % kCacheLineBytes != 0) return 1;

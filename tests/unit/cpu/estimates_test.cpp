@@ -57,10 +57,14 @@ TEST(TaskGrid, AnEmptyBatchIsNoWork) {
 }
 
 TEST(ShortPieces, CostWhereMemoryIsNotReadFromEndToEnd) {
-  const ConvProblem problem = parse_problem("mb1ic256ih56oc64kh1");
-  EXPECT_GT(short_pieces_cycles(problem, 4), 0);
-  EXPECT_EQ(short_pieces_cycles(problem, 56), 0);  // whole images follow each other
-  EXPECT_EQ(short_pieces_cycles(parse_problem("mb1ic3ih224oc64kh3ph1"), 16), 0);  // 16 rows are long
+  const auto cycles = [](const char* text, std::int64_t output_rows) {
+    CpuWork work;
+    add_short_pieces(work, parse_problem(text), output_rows, 1);
+    return work.cycles(CpuCosts{});
+  };
+  EXPECT_GT(cycles("mb1ic256ih56oc64kh1", 4), 0);
+  EXPECT_EQ(cycles("mb1ic256ih56oc64kh1", 56), 0);    // whole images follow each other
+  EXPECT_EQ(cycles("mb1ic3ih224oc64kh3ph1", 16), 0);  // 16 rows are long
 }
 
 }  // namespace
