@@ -261,7 +261,7 @@ std::vector<ImplicitGemmConfig> implicit_gemm_candidates(const ConvProblem& prob
                     config.images = images, config.rows = rows, config.cols = cols,
                     config.channels = channels;
                     config.filters = filters * vectors * lanes, config.staged = staged;
-                    const bool lines = vectors * lanes % (problem.dtype.y == DType::f32 ? 16 : 32) == 0;
+                    const bool lines = vectors * lanes * size_of(problem.dtype.y) % kCacheLineBytes == 0;
                     const int most = lines && streams(problem, config) ? 1 : 0;
                     for (config.stream = 0; config.stream <= most; ++config.stream) add();
                   }
