@@ -12,7 +12,7 @@
 #include "cpu/algorithms/depthwise/depthwise_kernels.h"
 #include "cpu/base/caches.h"
 #include "cpu/base/parallel.h"
-#include "cpu/model/estimates.h"
+#include "cpu/launch/cpu_algorithm.h"
 #include "cpu/reference/padding_repair.h"
 #include "cpu/tile/instruction_sets.h"
 #include "cpu/tile/tensor_kernels.h"
@@ -292,47 +292,25 @@ class DepthwiseExecutable final : public Executable {
   std::vector<PixelKernel<T>> pixels_;
 };
 
-class Depthwise final : public Algorithm {
- public:
-  std::string_view name() const override { return "direct_depthwise"; }
-  Device::Kind device_kind() const override { return Device::Kind::cpu; }
-
-  Support supports(const ConvProblem& problem, const DeviceInfo& info) const override {
-    return depthwise_supports(problem, info);
-  }
-  std::vector<ConfigField> fields() const override { return config_fields<DepthwiseConfig>(); }
-  std::vector<Config> candidates(const ConvProblem& problem, const DeviceInfo& info) const override {
-    return to_configs(depthwise_candidates(problem, info));
-  }
-  Support accepts(const ConvProblem& problem, const DeviceInfo& info, const Config& config) const override {
-    try {
-      return depthwise_accepts(problem, info, from_config<DepthwiseConfig>(config));
-    } catch (const Error& error) {
-      return Support::no(error.what());
-    }
-  }
-  std::optional<double> estimated_us(const ConvProblem& problem, const DeviceInfo& info,
-                                     const Config& config) const override {
-    return microseconds(depthwise_cycles(problem, info, from_config<DepthwiseConfig>(config)), info);
-  }
-  std::unique_ptr<Executable> build(const ConvProblem& problem, const DeviceInfo& info,
-                                    const Config& config) const override {
-    if (const Support support = accepts(problem, info, config); !support)
-      throw Error(ErrorKind::unsupported,
-                  "direct_depthwise cannot run with '" + to_string(config) + "': " + support.reason());
-    const auto typed = from_config<DepthwiseConfig>(config);
-    if (problem.dtype.x == DType::bf16)
-      return std::make_unique<DepthwiseExecutable<Bf16>>(problem, typed, info);
-    return std::make_unique<DepthwiseExecutable<float>>(problem, typed, info);
-  }
-  // Raised by hand when the kernels or the meaning of a config field change.
-  std::string source_hash() const override { return "direct_depthwise-5"; }
-};
-
 }  // namespace
 
 const Algorithm& direct_depthwise() {
-  return once([] { return Depthwise(); });
+  return once([] {
+    return CpuAlgorithmOf<DepthwiseConfig>({
+        .name = "direct_depthwise",
+        .supports = depthwise_supports,
+        .accepts = depthwise_accepts,
+        .candidates = depthwise_candidates,
+        .cycles = depthwise_cycles,
+        .executable = [](const ConvProblem& problem, const DeviceInfo& device,
+                         const DepthwiseConfig& config) -> std::unique_ptr<Executable> {
+          if (problem.dtype.x == DType::bf16)
+            return std::make_unique<DepthwiseExecutable<Bf16>>(problem, config, device);
+          return std::make_unique<DepthwiseExecutable<float>>(problem, config, device);
+        },
+        .source_hash = "direct_depthwise-5",
+    });
+  });
 }
 
 }  // namespace convtune::cpu

@@ -7,55 +7,15 @@
 #include "cpu/algorithms/direct/direct_executable.h"
 #include "cpu/algorithms/direct/direct_geometry.h"
 #include "cpu/base/caches.h"
-#include "cpu/model/estimates.h"
+#include "cpu/launch/cpu_algorithm.h"
 #include "cpu/tile/direct_kernels.h"
-#include "cpu/tile/instruction_sets.h"
-#include "problem/config_fields.h"
 
 namespace convtune::cpu {
 namespace {
 
-class Direct final : public Algorithm {
+class Direct final : public CpuAlgorithmOf<DirectConfig> {
  public:
-  std::string_view name() const override { return "direct"; }
-  Device::Kind device_kind() const override { return Device::Kind::cpu; }
-
-  Support supports(const ConvProblem& problem, const DeviceInfo& info) const override {
-    return direct_supports(problem, info);
-  }
-  std::vector<ConfigField> fields() const override { return config_fields<DirectConfig>(); }
-  std::vector<Config> candidates(const ConvProblem& problem, const DeviceInfo& info) const override {
-    std::vector<Config> configs;
-    for (const DirectConfig& config : direct_candidates(problem, info)) configs.push_back(to_config(config));
-    return configs;
-  }
-  Support accepts(const ConvProblem& problem, const DeviceInfo& info, const Config& config) const override {
-    try {
-      return direct_accepts(problem, info, from_config<DirectConfig>(config));
-    } catch (const Error& error) {
-      return Support::no(error.what());
-    }
-  }
-  // The multiply-adds that a config issues, junk included, at the measured peak (at half or a
-  // quarter of it with narrower vectors than the processor has).
-  double bound_us(const ConvProblem& problem, const DeviceInfo& info, const Config& config,
-                  const Ceilings& ceilings) const override {
-    const auto typed = from_config<DirectConfig>(config);
-    const DirectExtents extents(problem, typed, direct_kernels(typed.vector_bits)->lanes);
-    const double share = static_cast<double>(typed.vector_bits) / widest_vector_bits(info);
-    return 2e6 * extents.issued_multiply_adds / (ceilings.flops_per_second * share);
-  }
-  std::optional<double> estimated_us(const ConvProblem& problem, const DeviceInfo& info,
-                                     const Config& config) const override {
-    return microseconds(direct_cycles(problem, info, from_config<DirectConfig>(config)), info);
-  }
-  std::unique_ptr<Executable> build(const ConvProblem& problem, const DeviceInfo& info,
-                                    const Config& config) const override {
-    if (const Support support = accepts(problem, info, config); !support)
-      throw Error(ErrorKind::unsupported,
-                  "direct cannot run with '" + to_string(config) + "': " + support.reason());
-    return direct_executable(problem, from_config<DirectConfig>(config), info.units, l2_bytes_of(info));
-  }
+  using CpuAlgorithmOf::CpuAlgorithmOf;
   // Tasks that share a tile and its window, and passes over its accumulators: neither changes a tile.
   std::optional<StageView> stage_view(const ConvProblem& problem, const DeviceInfo& info,
                                       const Config& config) const override {
@@ -78,14 +38,30 @@ class Direct final : public Algorithm {
     view.warps = suggested_sharers(now.filter_tasks, now.tasks, info.units, view.parameters);
     return view;
   }
-  // Raised by hand when the kernels or the meaning of a config field change.
-  std::string source_hash() const override { return "direct-10"; }
 };
 
 }  // namespace
 
 const Algorithm& direct() {
-  return once([] { return Direct(); });
+  return once([] {
+    return Direct({
+        .name = "direct",
+        .supports = direct_supports,
+        .accepts = direct_accepts,
+        .candidates = direct_candidates,
+        .cycles = direct_cycles,
+        .executable =
+            [](const ConvProblem& problem, const DeviceInfo& device, const DirectConfig& config) {
+              return direct_executable(problem, config, device.units, l2_bytes_of(device));
+            },
+        .multiply_adds =
+            [](const ConvProblem& problem, const DirectConfig& config) {
+              return DirectExtents(problem, config, direct_kernels(config.vector_bits)->lanes)
+                  .issued_multiply_adds;
+            },
+        .source_hash = "direct-10",
+    });
+  });
 }
 
 }  // namespace convtune::cpu

@@ -10,7 +10,7 @@
 #include "cpu/algorithms/winograd_filters/winograd_filters_candidates.h"
 #include "cpu/algorithms/winograd_filters/winograd_filters_kernels.h"
 #include "cpu/base/parallel.h"
-#include "cpu/model/estimates.h"
+#include "cpu/launch/cpu_algorithm.h"
 #include "cpu/tile/direct_kernels.h"
 #include "cpu/tile/instruction_sets.h"
 #include "cpu/tile/scratch.h"
@@ -203,54 +203,28 @@ class WinogradFiltersExecutable final : public Executable {
   int threads_;
 };
 
-class WinogradFilters final : public Algorithm {
- public:
-  std::string_view name() const override { return "winograd_filters"; }
-  Device::Kind device_kind() const override { return Device::Kind::cpu; }
-
-  Support supports(const ConvProblem& problem, const DeviceInfo& info) const override {
-    return winograd_filters_supports(problem, info);
-  }
-  std::vector<ConfigField> fields() const override { return config_fields<WinogradFiltersConfig>(); }
-  std::vector<Config> candidates(const ConvProblem& problem, const DeviceInfo& info) const override {
-    return to_configs(winograd_filters_candidates(problem, info));
-  }
-  Support accepts(const ConvProblem& problem, const DeviceInfo& info, const Config& config) const override {
-    try {
-      return winograd_filters_accepts(problem, info, from_config<WinogradFiltersConfig>(config));
-    } catch (const Error& error) {
-      return Support::no(error.what());
-    }
-  }
-  // Its own multiply-adds, fewer than the problem's, as direct counts them.
-  double bound_us(const ConvProblem& problem, const DeviceInfo& info, const Config& config,
-                  const Ceilings& ceilings) const override {
-    const auto typed = from_config<WinogradFiltersConfig>(config);
-    const WinogradFiltersGeometry geometry(problem, typed, direct_kernels(typed.vector_bits)->lanes);
-    const double share = static_cast<double>(typed.vector_bits) / widest_vector_bits(info);
-    return 2e6 * geometry.issued_multiply_adds / (ceilings.flops_per_second * share);
-  }
-  std::optional<double> estimated_us(const ConvProblem& problem, const DeviceInfo& info,
-                                     const Config& config) const override {
-    return microseconds(winograd_filters_cycles(problem, info, from_config<WinogradFiltersConfig>(config)),
-                        info);
-  }
-  std::unique_ptr<Executable> build(const ConvProblem& problem, const DeviceInfo& info,
-                                    const Config& config) const override {
-    if (const Support support = accepts(problem, info, config); !support)
-      throw Error(ErrorKind::unsupported,
-                  "winograd_filters cannot run with '" + to_string(config) + "': " + support.reason());
-    return std::make_unique<WinogradFiltersExecutable>(problem, from_config<WinogradFiltersConfig>(config),
-                                                       info.units);
-  }
-  // Raised by hand when the kernels or the meaning of a config field change.
-  std::string source_hash() const override { return "winograd_filters-2"; }
-};
-
 }  // namespace
 
 const Algorithm& winograd_filters() {
-  return once([] { return WinogradFilters(); });
+  return once([] {
+    return CpuAlgorithmOf<WinogradFiltersConfig>({
+        .name = "winograd_filters",
+        .supports = winograd_filters_supports,
+        .accepts = winograd_filters_accepts,
+        .candidates = winograd_filters_candidates,
+        .cycles = winograd_filters_cycles,
+        .executable = [](const ConvProblem& problem, const DeviceInfo& device,
+                         const WinogradFiltersConfig& config) -> std::unique_ptr<Executable> {
+          return std::make_unique<WinogradFiltersExecutable>(problem, config, device.units);
+        },
+        .multiply_adds =
+            [](const ConvProblem& problem, const WinogradFiltersConfig& config) {
+              return WinogradFiltersGeometry(problem, config, direct_kernels(config.vector_bits)->lanes)
+                  .issued_multiply_adds;
+            },
+        .source_hash = "winograd_filters-2",
+    });
+  });
 }
 
 }  // namespace convtune::cpu

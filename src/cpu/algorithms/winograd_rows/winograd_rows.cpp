@@ -12,7 +12,7 @@
 #include "cpu/algorithms/winograd_rows/winograd_rows_candidates.h"
 #include "cpu/algorithms/winograd_rows/winograd_rows_kernels.h"
 #include "cpu/base/parallel.h"
-#include "cpu/model/estimates.h"
+#include "cpu/launch/cpu_algorithm.h"
 #include "cpu/tile/direct_kernels.h"
 #include "cpu/tile/instruction_sets.h"
 #include "cpu/tile/scratch.h"
@@ -298,53 +298,28 @@ class WinogradRowsExecutable final : public Executable {
   std::vector<WinogradPartStep> steps_;
 };
 
-class WinogradRows final : public Algorithm {
- public:
-  std::string_view name() const override { return "winograd_rows"; }
-  Device::Kind device_kind() const override { return Device::Kind::cpu; }
-
-  Support supports(const ConvProblem& problem, const DeviceInfo& info) const override {
-    return winograd_rows_supports(problem, info);
-  }
-  std::vector<ConfigField> fields() const override { return config_fields<WinogradRowsConfig>(); }
-  std::vector<Config> candidates(const ConvProblem& problem, const DeviceInfo& info) const override {
-    return to_configs(winograd_rows_candidates(problem, info));
-  }
-  Support accepts(const ConvProblem& problem, const DeviceInfo& info, const Config& config) const override {
-    try {
-      return winograd_rows_accepts(problem, info, from_config<WinogradRowsConfig>(config));
-    } catch (const Error& error) {
-      return Support::no(error.what());
-    }
-  }
-  // Its own multiply-adds, fewer than the problem's, as direct counts them.
-  double bound_us(const ConvProblem& problem, const DeviceInfo& info, const Config& config,
-                  const Ceilings& ceilings) const override {
-    const auto typed = from_config<WinogradRowsConfig>(config);
-    const WinogradRowsGeometry geometry(problem, typed, direct_kernels(typed.vector_bits)->lanes);
-    const double share = static_cast<double>(typed.vector_bits) / widest_vector_bits(info);
-    return 2e6 * geometry.issued_multiply_adds / (ceilings.flops_per_second * share);
-  }
-  std::optional<double> estimated_us(const ConvProblem& problem, const DeviceInfo& info,
-                                     const Config& config) const override {
-    return microseconds(winograd_rows_cycles(problem, info, from_config<WinogradRowsConfig>(config)), info);
-  }
-  std::unique_ptr<Executable> build(const ConvProblem& problem, const DeviceInfo& info,
-                                    const Config& config) const override {
-    if (const Support support = accepts(problem, info, config); !support)
-      throw Error(ErrorKind::unsupported,
-                  "winograd_rows cannot run with '" + to_string(config) + "': " + support.reason());
-    return std::make_unique<WinogradRowsExecutable>(problem, from_config<WinogradRowsConfig>(config),
-                                                    info.units);
-  }
-  // Raised by hand when the kernels or the meaning of a config field change.
-  std::string source_hash() const override { return "winograd_rows-4"; }
-};
-
 }  // namespace
 
 const Algorithm& winograd_rows() {
-  return once([] { return WinogradRows(); });
+  return once([] {
+    return CpuAlgorithmOf<WinogradRowsConfig>({
+        .name = "winograd_rows",
+        .supports = winograd_rows_supports,
+        .accepts = winograd_rows_accepts,
+        .candidates = winograd_rows_candidates,
+        .cycles = winograd_rows_cycles,
+        .executable = [](const ConvProblem& problem, const DeviceInfo& device,
+                         const WinogradRowsConfig& config) -> std::unique_ptr<Executable> {
+          return std::make_unique<WinogradRowsExecutable>(problem, config, device.units);
+        },
+        .multiply_adds =
+            [](const ConvProblem& problem, const WinogradRowsConfig& config) {
+              return WinogradRowsGeometry(problem, config, direct_kernels(config.vector_bits)->lanes)
+                  .issued_multiply_adds;
+            },
+        .source_hash = "winograd_rows-4",
+    });
+  });
 }
 
 }  // namespace convtune::cpu

@@ -1,0 +1,84 @@
+// What the CPU's algorithms have in common. Each says what differs, as data; everything that an Algorithm
+// answers follows from that.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "contract/backend.h"
+#include "cpu/model/estimates.h"
+#include "cpu/tile/instruction_sets.h"
+#include "problem/config_fields.h"
+
+namespace convtune::cpu {
+
+// An algorithm whose config is the struct `Typed`. Its functions are pure.
+template <class Typed>
+struct CpuAlgorithmParts {
+  std::string_view name;
+  Support (*supports)(const ConvProblem&, const DeviceInfo&);
+  // The rest are asked only for problems that it supports; all but `accepts` only for configs that it
+  // accepts.
+  Support (*accepts)(const ConvProblem&, const DeviceInfo&, const Typed&);
+  std::vector<Typed> (*candidates)(const ConvProblem&, const DeviceInfo&);  // best first
+  // An estimate of its time, in core cycles over all threads.
+  double (*cycles)(const ConvProblem&, const DeviceInfo&, const Typed&);
+  std::unique_ptr<Executable> (*executable)(const ConvProblem&, const DeviceInfo&, const Typed&);
+  // The multiply-adds of f32 that its vectors issue, junk included; null where no bound is known.
+  double (*multiply_adds)(const ConvProblem&, const Typed&) = nullptr;
+  std::string_view source_hash;
+};
+
+template <class Typed>
+class CpuAlgorithmOf : public Algorithm {
+ public:
+  explicit CpuAlgorithmOf(const CpuAlgorithmParts<Typed>& parts) : parts_(parts) {}
+  std::string_view name() const final { return parts_.name; }
+  Device::Kind device_kind() const final { return Device::Kind::cpu; }
+  std::string source_hash() const final { return std::string(parts_.source_hash); }
+  std::vector<ConfigField> fields() const final { return config_fields<Typed>(); }
+
+  Support supports(const ConvProblem& problem, const DeviceInfo& device) const final {
+    return parts_.supports(problem, device);
+  }
+  std::vector<Config> candidates(const ConvProblem& problem, const DeviceInfo& device) const final {
+    return supports(problem, device) ? to_configs(parts_.candidates(problem, device)) : std::vector<Config>{};
+  }
+  Support accepts(const ConvProblem& problem, const DeviceInfo& device, const Config& config) const final {
+    try {
+      if (Support support = supports(problem, device); !support) return support;
+      return parts_.accepts(problem, device, from_config<Typed>(config));
+    } catch (const Error& error) {
+      return Support::no(error.what());
+    }
+  }
+  // At the measured peak, or at half or a quarter of it with narrower vectors than the processor has.
+  double bound_us(const ConvProblem& problem, const DeviceInfo& device, const Config& config,
+                  const Ceilings& ceilings) const final {
+    if (!parts_.multiply_adds) return 0;
+    const auto typed = from_config<Typed>(config);
+    double share = 1;
+    if constexpr (requires { typed.vector_bits; })
+      share = static_cast<double>(typed.vector_bits) / widest_vector_bits(device);
+    return 2e6 * parts_.multiply_adds(problem, typed) / (ceilings.flops_per_second * share);
+  }
+  std::optional<double> estimated_us(const ConvProblem& problem, const DeviceInfo& device,
+                                     const Config& config) const final {
+    return microseconds(parts_.cycles(problem, device, from_config<Typed>(config)), device);
+  }
+  std::unique_ptr<Executable> build(const ConvProblem& problem, const DeviceInfo& device,
+                                    const Config& config) const final {
+    if (const Support support = accepts(problem, device, config); !support)
+      throw Error(ErrorKind::unsupported,
+                  std::string(name()) + " cannot run with '" + to_string(config) + "': " + support.reason());
+    return parts_.executable(problem, device, from_config<Typed>(config));
+  }
+
+ private:
+  const CpuAlgorithmParts<Typed> parts_;
+};
+
+}  // namespace convtune::cpu
