@@ -1,4 +1,4 @@
-// What the estimates of several algorithms of the CPU count alike. Plain arithmetic; cycles are a core's.
+// Limits and rankings that algorithms of the CPU share. Plain arithmetic; cycles are a core's.
 #pragma once
 
 #include <algorithm>

@@ -11,6 +11,7 @@
 #include "base/fork_gate.h"
 #include "cpu/base/caches.h"
 #include "cpu/tile/direct_kernels.h"
+#include "cpu/tile/instruction_sets.h"
 
 namespace convtune::cpu {
 namespace {
@@ -52,11 +53,14 @@ double row_us(const DirectKernels& kernels, TileKernel kernel, std::int64_t plan
 
 bool measure() {
   constexpr int kBits = 256;  // two vectors are a line
-  const DirectKernels* const kernels = direct_kernels(kBits);
+  const bool runs_here = std::ranges::any_of(instruction_sets(), [](const InstructionSet& set) {
+    return set.compiled && set.vector_bits == kBits && set.runs_here();
+  });
+  const DirectKernels* const kernels = runs_here ? direct_kernels(kBits) : nullptr;
   const TileShape* const tile = kernels ? find_tile(kernels->tiles, kPlanes, kVectors) : nullptr;
   if (tile == nullptr) return false;
   const auto memory = std::make_unique<Aligned>();
-  // Of a Zen 3 the slower ones take 1.37 times as long, of an Emerald Rapids and a Zen 5 no longer.
+  // Lines that meet take 1.37 times as long on a Zen 3, and no longer on an Emerald Rapids and a Zen 5.
   constexpr double kLonger = 1.15;
   constexpr int kRepeats = 25;
   double together = 1e9, apart = 1e9;

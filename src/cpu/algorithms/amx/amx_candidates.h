@@ -13,7 +13,7 @@ namespace convtune::cpu {
 Support amx_takes(const ConvProblem& problem, const DeviceInfo& info);
 Support amx_takes(const ConvProblem& problem, const DeviceInfo& info, const AmxConfig& config);
 
-// What a config is estimated to take, in core cycles over all threads.
+// Estimates a config's time in core cycles over all threads.
 double amx_cycles(const ConvProblem& problem, const DeviceInfo& info, const AmxConfig& config);
 
 // Valid configs, by ascending estimate of their time.

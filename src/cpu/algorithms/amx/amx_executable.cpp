@@ -61,7 +61,7 @@ class AmxExecutable final : public Executable {
     parallel_tasks(threads_, g.tasks, [&](TaskQueue& tasks) {
       thread_local Scratch scratch;
       const std::int64_t window = whole_lines(g.window / 2 + 1), gathered = whole_lines(g.gathered() / 2);
-      // What is gathered may be read from a vector before it.
+      // Gathering may read from a vector before the window.
       float* const memory = scratch.reserve(kLineFloats + window + gathered + g.sums) + kLineFloats;
       Task task{.self = *this,
                 .tensors = tensors,
@@ -149,7 +149,7 @@ class AmxExecutable final : public Executable {
     next.chunk = 0, next.left -= pixels, next.to += g.call * g.run;
   }
 
-  // What vectors do while tiles multiply: sums of the call before are stored, and pixels of the next panel
+  // Work for vectors while tiles multiply: sums of the call before are stored, and pixels of the next panel
   // are gathered.
   static void meanwhile(void* context) {
     Task& task = *static_cast<Task*>(context);
@@ -197,7 +197,7 @@ class AmxExecutable final : public Executable {
     }
   }
 
-  // Of all runs, from the first position on.
+  // Arguments of a call for all runs, from the first position on.
   AmxArgs amx_args(const Task& task, const AmxBlock& block) const {
     const AmxGeometry& g = geometry_;
     return {.x = nullptr,
@@ -301,7 +301,7 @@ class AmxExecutable final : public Executable {
     }
   }
 
-  // The same of some tiles of filters, whose runs of pixels lie side by side in planes of y: rows, or all.
+  // Stores some tiles of filters, whose runs of pixels lie side by side in planes of y: rows, or all.
   void store_planes(const Task& task, const Sums& sums, std::int64_t from, std::int64_t to) const {
     const AmxGeometry& g = geometry_;
     const AmxTile& tile = sums.tile;

@@ -1,4 +1,4 @@
-// Where everything lies inside the convolution by AMX's tiles. Plain arithmetic.
+// Layouts inside the convolution by AMX's tiles. Plain arithmetic.
 //
 // A tile of A is 16 positions that lie equally far apart, so positions run on from row to row of the window
 // and over the columns that only the filter reaches: those sums are for nothing. The window has a plane for
@@ -6,8 +6,8 @@
 //
 //   window   [row phase][row][column][channel, an even number]           bf16
 //
-// What one row of a filter multiplies is one run of it, all columns and channels, where columns follow each
-// other; else a run is the channels of one tap. A run is cut into chunks of 32 elements and a tail.
+// A run of the window is what one row of a filter multiplies, all columns and channels, where columns follow
+// each other; else the channels of one tap. A run is cut into chunks of 32 elements and a tail.
 //
 //   packed weights  [group][block of filters][run][chunk or tail][16 filters of the block][word][filter][2]
 //
@@ -90,7 +90,7 @@ struct AmxGeometry {
   std::int64_t panel;
   std::int64_t gathered() const { return 2 * panel * run; }  // elements: one is multiplied, one gathered
   std::int64_t run_count() const { return panel > 0 ? 1 : static_cast<std::int64_t>(runs.size()); }
-  // Of what tiles load: from position to position, and from chunk to chunk of a register tile.
+  // Steps of what tiles load: from position to position, and from chunk to chunk of a register tile.
   std::int64_t step() const { return panel > 0 ? kAmxElements : position; }
   std::int64_t chunk_step() const { return panel > 0 ? kAmxElements * call : kAmxElements; }
 

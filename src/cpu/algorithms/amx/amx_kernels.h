@@ -7,7 +7,7 @@
 
 namespace convtune::cpu {
 
-// Those of this processor, which amx_missing() must have been asked for first.
+// This processor's kernels; amx_missing() must have been asked first.
 const AmxKernels& amx_kernels();
 
 // Why this process cannot use AMX; empty where it can. Linux gives the tiles' state to a process that asks:

@@ -1,4 +1,4 @@
-// What AMX's register tiles multiply: sizes, arguments, and the table of kernels, whoever has the tiles.
+// AMX's register tiles: sizes, arguments, and the table of kernels, whoever has the tiles.
 #pragma once
 
 #include <array>

@@ -95,8 +95,9 @@ class AlongFirst final : public WinogradDecomposed {
         std::fill_n(to + i * g.half_stride, run.count, 0.0F);
   }
 
-  // What of a row its phases are, counted once for all rows of a run: columns from the input's `left` on, as
-  // many as whole vectors take, of which [from, end) lie in the image and the first `needed` are of use.
+  // The columns of a row that are split into phases, counted once for all rows of a run: columns from the
+  // input's `left` on, as many as whole vectors take, of which [from, end) lie in the image and the first
+  // `needed` are of use.
   struct RowSplit {
     RowSplit(const AlongFirst& of, const WinogradRun& run) : phases(of.geometry_.m * of.problem_.stride_w) {
       const ConvProblem& a = of.problem_;

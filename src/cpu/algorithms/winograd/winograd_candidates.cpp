@@ -61,8 +61,8 @@ CpuWork work_of_whole(const ConvProblem& problem, const CpuTarget& target, const
   work.add(&CpuCosts::winograd_output_vector, filters * vectors * products);
   work.add(&CpuCosts::winograd_output_piece, filters * runs * number(g.m));
   work.add(&CpuCosts::winograd_output_channel, filters);
-  // What V does not leave room for in the second cache comes from the third, once a chunk; weights come from
-  // there once a task, or from memory. With AVX2, on a Zen 3, that takes longer, and V is written there too.
+  // V that does not fit into the second cache comes from the third, once a chunk; weights come from there
+  // once a task, or from memory. With AVX2, on a Zen 3, that takes longer, and V is written there too.
   const double v_bytes = 4 * products * channels * number(g.stride);
   const double chunks = task_filters / number(g.chunk_blocks);
   if (v_bytes > costs.winograd_v_of_l2 * target.l2_bytes) {

@@ -13,7 +13,7 @@ namespace convtune::cpu {
 Support winograd_supports(const ConvProblem& problem, const DeviceInfo& info);
 Support winograd_accepts(const ConvProblem& problem, const DeviceInfo& info, const WinogradConfig& config);
 
-// What a config is estimated to take, in core cycles over all threads.
+// Estimates a config's time in core cycles over all threads.
 double winograd_cycles(const ConvProblem& problem, const DeviceInfo& info, const WinogradConfig& config);
 
 // Valid configs, by ascending estimate of their time. A few dozen.

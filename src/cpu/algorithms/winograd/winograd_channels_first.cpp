@@ -30,7 +30,7 @@ class ChannelsFirst final : public WinogradExecutable {
     });
   }
 
-  // Where V has channel 0 of product 0 of a block.
+  // Channel 0 of product 0 of a block in V.
   float* block_of(float* memory, std::int64_t first_vector) const {
     return memory + geometry_.transformed + first_vector * kernels_.lanes * geometry_.group_channels;
   }
@@ -102,7 +102,7 @@ class ChannelsFirst final : public WinogradExecutable {
     return memory + g.multiplied + (product * g.chunk_filters + channel) * g.stride;
   }
 
-  // The same channels' outputs from their M.
+  // Outputs of those channels from their M.
   void finish(const WinogradTask& task, std::int64_t from, std::int64_t end, const float* x,
               const float* packed, float* memory, float* y) const {
     const WinogradGeometry& g = geometry_;

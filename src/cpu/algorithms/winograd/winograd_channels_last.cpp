@@ -20,7 +20,7 @@ class ChannelsLast final : public WinogradExecutable {
   }
 
  private:
-  // Where V has channel 0 of the first product of four tiles.
+  // Channel 0 of the first product of four tiles in V.
   float* tiles_of(float* memory, std::int64_t first_tile) const {
     return memory + geometry_.transformed + first_tile * geometry_.channel_rows;
   }
@@ -95,7 +95,7 @@ class ChannelsLast final : public WinogradExecutable {
     return (filters - 1) / kernels_.lanes + 1;
   }
 
-  // The same channels' outputs from their M.
+  // Outputs of those channels from their M.
   void finish(const WinogradTask& task, std::int64_t from, std::int64_t end, const float* x,
               const float* packed, float* memory, float* y) const {
     const WinogradGeometry& g = geometry_;

@@ -86,7 +86,7 @@ void WinogradDecomposed::finish_block(const WinogradTask& task, std::int64_t fro
   }
 }
 
-// The same with every sum looked at.
+// Finishes a block with every sum looked at.
 void WinogradDecomposed::repair(std::span<const WinogradPiece> pieces, std::int64_t k, const float* from,
                                 std::int64_t width, const float* x, const float* packed, float* memory,
                                 float* y) const {

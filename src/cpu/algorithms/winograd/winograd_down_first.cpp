@@ -85,7 +85,7 @@ class DownFirst final : public WinogradDecomposed {
     for_each_block(task, [&](std::int64_t first, std::int64_t width) {
       blocks.push_back({first * kernels_.lanes, (first + width) * kernels_.lanes, block_of(memory, first)});
     });
-    // What fills up the last vector is zero.
+    // Lanes that fill up the last vector are zero.
     const Block& last = blocks.back();
     if (task.tiles < last.end)
       for (std::int64_t row = 0; row < g.first_channel.back(); ++row)
@@ -123,7 +123,7 @@ class DownFirst final : public WinogradDecomposed {
     });
   }
 
-  // Those of the window below, which this one does not have.
+  // Fetches rows of the window below that this one does not have.
   void fetch_next_rows(const WinogradTask& task, const WinogradRun& run, const float* x) const {
     const WinogradGeometry& g = geometry_;
     const std::int64_t step = g.m * problem_.stride_h, phases = g.m * problem_.stride_w;
@@ -175,7 +175,7 @@ class DownFirst final : public WinogradDecomposed {
     for (std::int64_t i = 0; i < std::ssize(g.rows_axis.products); ++i) {
       float* const to = split + i * phases * g.row_pitch;
       kernels_.split_phases(products + i * g.strip_pitch, phases, phases, columns, to, g.row_pitch);
-      // What lies beside the image: the rows before and behind, or nothing.
+      // Columns beside the image, which were read from the rows before and behind, or from nothing.
       for (std::int64_t col = 0; col < from; ++col) to[col % phases * g.row_pitch + col / phases] = 0;
       for (std::int64_t col = end; col < width; ++col) to[col % phases * g.row_pitch + col / phases] = 0;
     }

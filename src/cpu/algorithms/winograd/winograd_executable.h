@@ -1,5 +1,5 @@
-// What winograd runs: what all ways share, a class for each layout, and one for filters that are cut into
-// parts.
+// The executables of winograd: their common base, a class for each layout, and one for filters that are cut
+// into parts.
 #pragma once
 
 #include <algorithm>
@@ -50,7 +50,7 @@ class WinogradExecutable : public Executable {
   // Nothing that is left of another task may look like a number that is not finite.
   void clear_junk(const WinogradTask& task, float* half, std::int64_t half_rows) const;
 
-  // Where pack() puts the weights of a register tile for one product, and an output channel's bias.
+  // Offsets of the packed weights of a register tile for one product, and of an output channel's bias.
   std::int64_t packed_panel(std::int64_t group, std::int64_t block, std::int64_t product) const {
     const WinogradGeometry& g = geometry_;
     return ((group * g.filter_blocks + block) * g.first_channel.back() +

@@ -1,4 +1,4 @@
-// Where everything lies inside Winograd's convolution. The output is cut into tiles of m x m pixels, counted
+// Layouts inside Winograd's convolution. The output is cut into tiles of m x m pixels, counted
 // row by row and image by image; a task is a run of consecutive tiles and a range of output channels:
 //
 //   input -> rows of a channel -> B along them -> B along columns = V -> multiply = M -> A = sums -> output
@@ -61,8 +61,8 @@ struct WinogradGeometry {
   std::int64_t m, inputs, products;  // outputs and inputs of a tile along an axis; products = inputs^2
   bool decomposed;                   // into parts, of a filter that is not 3x3 of stride 1
   WinogradAxis rows_axis, cols_axis;
-  // Of each product: how many channels it is a sum over, a part of a channel counted as one, and how many
-  // those before it have; the last entry has all of them.
+  // Channels that each product is a sum over, a part of a channel counted as one, and those of the products
+  // before it; the last entry has all of them.
   std::vector<std::int64_t> depth, first_channel;
   std::int64_t together;  // products of a filter in parts that a register tile makes one after the other
   std::int64_t row_phases, col_phases;                          // of an image that have outputs

@@ -118,7 +118,7 @@ class WinogradFiltersExecutable final : public Executable {
     });
   }
 
-  // Where a strip from tile `at` on ends: at the end of a block, unless its row ends, or one block is longer.
+  // The end of a strip from tile `at` on: the end of a block, unless its row ends, or one block is longer.
   std::int64_t strip_end(std::int64_t at, std::int64_t run_end) const {
     const std::int64_t end = at + lanes_;
     if (end >= run_end) return run_end;

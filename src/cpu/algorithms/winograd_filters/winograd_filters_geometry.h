@@ -1,4 +1,4 @@
-// Where everything lies inside Winograd's convolution with vectors over output channels, of NCHW tensors: F(2
+// Layouts inside Winograd's convolution with vectors over output channels, of NCHW tensors: F(2
 // x 2, 3 x 3) with strides of 1 and 2. The tiles of an image are few where it is small, and those that fill
 // up a last vector would be a third of all products; output channels fill their vectors.
 //
@@ -50,9 +50,9 @@ struct WinogradFiltersGeometry {
   std::int64_t group_channels, group_filters;
   WinogradAxis axis;    // both
   std::int64_t inputs;  // that a tile reads along an axis
-  // Of each product: how many channels it is a sum over, and how many those before it have.
+  // Channels that each product is a sum over, and those of the products before it.
   std::vector<std::int64_t> depth, first_channel;
-  // Of V: floats before each product, and rows of tiles before channel 0 of the products of inputs i and j.
+  // Floats of V before each product, and rows of tiles before channel 0 of the products of inputs i and j.
   std::vector<std::int64_t> panels, places;
   std::int64_t image_rows, image_cols, image_tiles, all_tiles;
 

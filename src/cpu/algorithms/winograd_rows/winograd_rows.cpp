@@ -179,9 +179,9 @@ class WinogradRowsExecutable final : public Executable {
     std::fill_n(to + end, width - end, 0.0F);
   }
 
-  // Whether nothing that is made of inputs up to `largest` can overflow, nor has a part that is not finite.
-  // Of V none is above twice as much, and V alone may overflow: it is there before the weights, which may be
-  // so small that no sum of products comes near.
+  // True where nothing that is made of inputs up to `largest` can overflow or has a part that is not finite.
+  // No value of V is above twice as much, and V alone may overflow: it is there before the weights, which may
+  // be so small that no sum of products comes near.
   bool stays_finite(float largest, const float* packed) const {
     const float* const most = packed + geometry_.packed_bounds;
     const double input = 2.0 * static_cast<double>(largest);
@@ -261,7 +261,7 @@ class WinogradRowsExecutable final : public Executable {
         for (std::int64_t block = task.first_block; block < task.last_block; ++block) multiply(block, b);
   }
 
-  // The same with every sum looked at.
+  // Computes a pair of rows with every sum looked at.
   void compute_checked(const WinogradRowsTask& task, std::int64_t pair, const float* x, const float* packed,
                        float* memory, float* y) const {
     const WinogradRowsGeometry& g = geometry_;

@@ -1,4 +1,4 @@
-// Where everything lies inside Winograd's convolution along one axis: F(2, 3) of an image's rows, tap by tap
+// Layouts inside Winograd's convolution along one axis: F(2, 3) of an image's rows, tap by tap
 // along them. Two rows of outputs that lie above one another are made at once,
 //
 //   rows of the input -> column phases -> B down the rows = V -> products, A and outputs in registers
@@ -68,7 +68,7 @@ struct WinogradRowsGeometry {
   std::int64_t line_unit;     // vectors that no register tile cuts (cpu/tile/line_blocks.h)
   bool may_stagger;           // rows and register tiles are whole lines of the cache, which meet
 
-  // Of each tap of a register tile, in the order of its products 1, 2, 0, 3: where it lies in V.
+  // A tap of a register tile and its place in V; taps are in the order of their products 1, 2, 0, 3.
   struct Tap {
     std::size_t part;
     int product;

@@ -121,7 +121,7 @@ void rows_tile(const WinogradRowsArgs& shared) {
   finish_row<staggered>(sums, args, 1);
 }
 
-// Of integers, whose order is that of what they are the bits of.
+// Compares as integers, whose order is that of the floats they are the bits of.
 std::int32_t largest(const float* from, std::int64_t count, std::int32_t bits) {
   const hn::RebindToSigned<Floats> d;
   auto most = hn::Set(d, bits);
@@ -148,11 +148,12 @@ template <int channels, int vectors>
 constexpr WinogradRowsTile kRowsTile = {
     channels, vectors, kernels_of<false, channels>(std::make_integer_sequence<int, vectors>()),
     kernels_of<true, channels>(std::make_integer_sequence<int, vectors>())};
-// Of 16 registers. Two tiles of sums, a column of the window and a weight fit those of the first three; of
-// the others one does and what waits lies in the first cache, but six sums alone wait for each other.
+// Tiles for 16 registers. Two tiles of sums, a column of the window and a weight fit those of the first
+// three; of the others one does and what waits lies in the first cache, but six sums alone wait for each
+// other.
 constexpr std::array kFewRowsTiles = {kRowsTile<2, 3>, kRowsTile<3, 2>, kRowsTile<6, 1>,
                                       kRowsTile<3, 4>, kRowsTile<4, 3>, kRowsTile<6, 2>};
-// Of 32: two tiles of sums.
+// Tiles for 32 registers: two tiles of sums.
 constexpr std::array kManyRowsTiles = {kRowsTile<2, 6>, kRowsTile<3, 4>, kRowsTile<4, 3>, kRowsTile<6, 2>,
                                        kRowsTile<12, 1>};
 constexpr std::span<const WinogradRowsTile> rows_tiles() {

@@ -11,7 +11,7 @@
 
 namespace convtune::cpu {
 
-// Of the outputs of a vector of tiles those that lie in one row of the image: lane l in [from, end) of them
+// Outputs of a vector of tiles that lie in one row of the image: lane l in [from, end) of them
 // goes to y[offset + l], and of the row below, where `rows` is 2, to y[offset + y_pitch + l].
 struct WinogradPiece {
   std::int64_t vector, offset, from, end, rows;
@@ -56,8 +56,8 @@ struct WinogradKernels {
   // Along either axis: B of parts of a filter, of `vectors` vectors each.
   void (*input_parts)(std::span<const WinogradPartStep> steps, const float* from, std::int64_t vectors,
                       float* to, std::int64_t to_step);
-  // The same into aligned vectors of which lanes [skip, end) are meant, from the first lane on: those before
-  // stay as they are, and those behind become zero.
+  // As input_parts, into aligned vectors of which lanes [skip, end) are meant: lanes before stay as they are,
+  // and lanes behind become zero.
   void (*input_strip)(std::span<const WinogradPartStep> steps, const float* from, std::int64_t skip,
                       std::int64_t end, float* to, std::int64_t to_step);
   // A on both sides: row r of to has outputs r of all tiles, those of a tile next to each other:
@@ -66,8 +66,8 @@ struct WinogradKernels {
   bool (*output)(const float* from, std::int64_t stride, std::int64_t vectors, float* to,
                  std::int64_t to_stride);
 
-  // The same from the sums in registers into y, with act(sum + bias): the pieces of consecutive
-  // vectors. Rows of y are y_pitch apart. Returns whether all sums and the bias are finite.
+  // As output, from the sums in registers into y, with act(sum + bias): the pieces of consecutive vectors.
+  // Rows of y are y_pitch apart. Returns whether all sums and the bias are finite.
   bool (*output_pieces)(const float* from, std::int64_t stride, std::span<const WinogradPiece> pieces,
                         float bias, Bounds bounds, float* y, std::int64_t y_pitch, bool stream);
 

@@ -19,8 +19,8 @@ namespace {
 // Channels of a group, input and output: with fewer, the transforms cost what the products save, and sums are
 // too short for their errors to average out as the precision's limit expects.
 constexpr std::int64_t kFewestChannels = 16;
-// Of filters that are not 3x3 of stride 1: output channels that pay for the transform of the input, taps and
-// strides along an axis.
+// Limits of filters that are not 3x3 of stride 1: output channels that pay for the transform of the input,
+// taps and strides along an axis.
 constexpr std::int64_t kFewestFilters = 32, kMostTaps = 32;
 constexpr double kLeastSaved = 1.4;  // times fewer products, of filters that are not 3x3 of stride 1
 

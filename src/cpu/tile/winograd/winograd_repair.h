@@ -13,8 +13,8 @@ struct OutputPlace {
   std::int64_t n, k, row, col;
 };
 
-// Where `sum` is not finite: the sum of x * w of an output, in double.
-// Padding is never multiplied.
+// Replaces a `sum` that is not finite by the sum of x * w of its output, in double. Padding is never
+// multiplied.
 void repair_sum(const ConvProblem& problem, const float* x, const float* w, const OutputPlace& at,
                 float& sum);
 

@@ -1,4 +1,4 @@
-// What a transform enlarges roundings by, on which it is decided whether a precision allows it
+// Factors by which transforms enlarge roundings; they decide whether a precision allows one
 // (docs/decisions/0066).
 #pragma once
 
@@ -8,9 +8,9 @@ namespace convtune::cpu {
 
 constexpr double kMostOfLimit = 0.92;  // of what the precision allows, where numbers are of one size
 
-// What one axis of a filter in parts enlarges roundings by, squared, where numbers are of one size: each
-// product of an output has the squares of both transforms, once for a rounding of its own and as often as it
-// has parts for those of its sums, which are as much longer.
+// The factor by which one axis of a filter in parts enlarges roundings, squared, where numbers are of one
+// size: each product of an output has the squares of both transforms, once for a rounding of its own and as
+// often as it has parts for those of its sums, which are as much longer.
 struct WinogradRoundings {
   double of_products = 0, of_sums = 0;
 };

@@ -19,7 +19,7 @@ struct WinogradDown {
   enum { alone, added, taken } how;
   std::int64_t fetched;  // a row that is fetched for the next strip: all are, some twice
 };
-// Those of an axis, in the order of its products.
+// The products of an axis, in their order.
 std::vector<WinogradDown> winograd_down(const WinogradAxis& axis, std::int64_t stride);
 
 // Tiles of one row of tiles, one a lane, of consecutive channels.
@@ -32,7 +32,7 @@ struct WinogradStrip {
   std::int64_t from_row, end_row, from_col, end_col;
   std::int64_t channels;
   std::span<const WinogradDown> down;
-  // Where the products go: lane l in [skip, end) of product j along product i down to
+  // Destination of the products: lane l in [skip, end) of product j along product i down to
   // to[(places[i * products along + j] + c) * step + l].
   struct Piece {
     float* to;
