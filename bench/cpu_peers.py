@@ -100,7 +100,7 @@ def work(pipe, make, arguments, processors):
 
 
 def make_data(problem):
-    """The same in every process."""
+    """As above, in every process."""
     import numpy as np
     random = np.random.default_rng(1)
 

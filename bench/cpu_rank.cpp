@@ -41,7 +41,7 @@ namespace {
 using namespace convtune;
 using Json = nlohmann::ordered_json;
 
-constexpr std::size_t kBest = 8;  // of ours, in turns
+constexpr std::size_t kBest = 8;  // among ours, in turns
 constexpr Device kCpu{Device::Kind::cpu, 0};
 
 struct Options {
@@ -216,7 +216,7 @@ void summarize(const std::vector<Ratio>& ratios) {
              ratios.size(), std::exp(sum / static_cast<double>(ratios.size())), worst);
 }
 
-// What the planner says, or the one algorithm's first candidate.
+// Returns what the planner says, or the one algorithm's first candidate.
 Row choice_of(const ConvProblem& problem, const Options& options) {
   if (options.algorithm.empty()) {
     const Plan plan = choose(problem, backend(kCpu).info());

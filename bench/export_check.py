@@ -44,7 +44,7 @@ def export(command, problem, plan, format_, path):
 
 
 def build(path, line):
-    """Of a child process: compiles what the file will need."""
+    """Runs in a child process: compiles what the file will need."""
     import torch
     file, problem = TritonFile(path), find([line])[0]
     file.load()

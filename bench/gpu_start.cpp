@@ -1,5 +1,5 @@
-// What it takes to get going on a GPU, from nothing and from what was kept: a candidate compiled cold and
-// from the cache, a search, a plan from its record. `gpu_start [PROBLEM [BUDGET_SECONDS]]`; prints four
+// Defines what it takes to get going on a GPU, from nothing and from what was kept: a candidate compiled cold
+// and from the cache, a search, a plan from its record. `gpu_start [PROBLEM [BUDGET_SECONDS]]`; prints four
 // lines.
 #include <fmt/format.h>
 

@@ -19,7 +19,7 @@ SUITES = ("stem", "body", "depthwise", "edges")
 
 
 class BadInput(ValueError):
-    """What the user gave cannot be used; the message says what and why."""
+    """Whatever the user gave cannot be used; the message says what and why."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def axes(numbers, fail):
         if has_height and has_depth:
             fail("iw is missing, and has no default")
         width = dict(height)
-    elif not (width["i"] and width["k"]):  # what to_line writes where the image or the filter is square
+    elif not (width["i"] and width["k"]):  # the text that to_line writes where the image or the filter is square
         if numbers.keys() & {"oh", "ow", "id"}:
             fail("iw or kw is missing, and has no default")
         for what in "spd":

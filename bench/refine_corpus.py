@@ -94,7 +94,7 @@ def spans(source):
 
 
 def changed(old, new):
-    """Whether nothing but one of the expressions differs; the new text of it."""
+    """Tells whether nothing but one of the expressions differs; the new text of it."""
     before, places = spans(old)
     after = new.encode()
     for begin, end in places:
@@ -144,7 +144,7 @@ def words(config):
 def file_outcomes(options, path):
     source = Path(path).read_bytes().decode()
     sys.path.insert(0, str(Path(__file__).parent.parent / "src" / "triton" / "runner"))
-    import triton_reader as reader  # what the command knows of the file: to name configs, not to judge
+    import triton_reader as reader  # known to the command of the file: to name configs, not to judge
     sys.setrecursionlimit(4000)
     try:
         kernels = reader.answer({}, {"do": "read", "source": source, "path": path,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 RESULTS, PAGES = ROOT / "bench/results", ROOT / "docs/results"
-TIE = 0.02  # what is within 2 % is a tie
+TIE = 0.02  # a difference that is within 2 % is a tie
 NAMES = {"onednn": "oneDNN", "torch": "PyTorch", "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO", "cudnn": "cuDNN",
          "torch_eager": "PyTorch, eager", "torch_fused": "PyTorch, cuDNN fused", "torch_compile": "torch.compile",
          "triton": "Triton", "export_cuda": "exported CUDA", "export_triton": "exported Triton"}
@@ -67,7 +67,7 @@ def conditions(run):
 
 
 def spread(rows, name, pattern, default):
-    """What all problem lines of a report say by `pattern`, or that rows differ."""
+    """Returns what all problem lines of a report say by `pattern`, or that rows differ."""
     found = {(re.search(pattern, row["problem"]) or ("", default))[1] for row in rows}
     listed = sorted(found - {""}, key=lambda one: (len(one), one))
     return f"{name} {' to '.join((listed[0], listed[-1])) if len(listed) > 2 and name == 'batch' else ' or '.join(listed)}" if listed else ""

@@ -132,7 +132,7 @@ def main():
     deadline = time.monotonic() + 60 * args.minutes
     rows = []
     with tempfile.TemporaryDirectory(prefix="convtune-bench-") as folder:
-        # What was tuned before would be another budget's.
+        # Whatever was tuned before would be another budget's.
         os.environ["CONVTUNE_DATA_DIR"] = os.path.join(folder, "data")
         for model in args.models.split(","):
             for number, mode in enumerate(args.modes.split(",")):

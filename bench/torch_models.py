@@ -142,7 +142,7 @@ def way_of(way, model, inputs, args, turn):
 
 
 def errors(exact, inputs, y):
-    """Of y: the root mean square of its difference, and the share of equal largest numbers of an image."""
+    """The error of y: the root mean square of its difference, and the share of equal largest numbers of an image."""
     import torch
 
     tf32 = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
@@ -178,7 +178,7 @@ def queued_us(run, calls=20):
 
 
 def kernels_of(run, calls=5):
-    """What the GPU did in one call, by kernel: {name: (times, microseconds, idle ones before it)}, most first."""
+    """Returns what the GPU did in one call, by kernel: {name: (times, microseconds, idle ones before it)}, most first."""
     import torch
     from torch.profiler import ProfilerActivity, profile
 

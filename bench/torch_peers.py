@@ -18,7 +18,7 @@ from problem_lines import BadInput
 
 SAMPLES = 2048  # output elements that are compared with sums in double precision
 MIN_ROUNDS, MAX_ROUNDS = 5, 5000
-ROUNDING = {"fp32": 0.0, "tf32": 2.0**-11}  # of an operand, before it is multiplied
+ROUNDING = {"fp32": 0.0, "tf32": 2.0**-11}  # per operand, before it is multiplied
 
 
 class NoDevice(Exception):
@@ -105,10 +105,10 @@ class Case:
             raise BadInput(f"PyTorch has no like of dtype={a.dtype} precision={a.precision} with f32 tensors")
         if a.n == 0:
             raise BadInput("a batch of 0 has nothing to measure")
-        if a.precision == "auto":  # what convtune takes it for on a GPU
+        if a.precision == "auto":  # the precision that convtune takes it for on a GPU
             self.problem = a = replace(a, precision="tf32")
         torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = a.precision == "tf32"
-        if hasattr(torch.backends.cudnn, "fp32_precision"):  # what torch.compile's own kernels go by since 2.9
+        if hasattr(torch.backends.cudnn, "fp32_precision"):  # the setting that torch.compile's own kernels go by since 2.9
             torch.backends.cudnn.fp32_precision = "tf32" if a.precision == "tf32" else "ieee"
         generator = torch.Generator(machine.device).manual_seed(1)
 

@@ -23,7 +23,7 @@ def _module(parts, forward):
 
 
 def _decoder(latents, **more):
-    """Of an autoencoder by diffusers; `more`: of its configuration."""
+    """Builds an autoencoder by diffusers; `more`: of its configuration."""
     from diffusers import AutoencoderKL
 
     same = {"down_block_types": ("DownEncoderBlock2D",) * 4, "up_block_types": ("UpDecoderBlock2D",) * 4,

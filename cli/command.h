@@ -1,4 +1,4 @@
-// What a subcommand is: its place on the command line and what it does. One file each.
+// Defines what a subcommand is: its place on the command line and what it does. One file each.
 #pragma once
 
 #include <CLI/App.hpp>

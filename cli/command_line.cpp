@@ -28,7 +28,7 @@ std::string no_command(const std::string& name, const std::string& word,
   return guessed == message ? fmt::format("{}; there are {}", message, fmt::join(names, ", ")) : guessed;
 }
 
-// Those that help lists.
+// The options that help lists.
 std::vector<std::string> commands_of(const CLI::App& app) {
   std::vector<std::string> names;
   for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))

@@ -1,4 +1,5 @@
-// What is wrong with a command line, in words: for what CLI11 finds, and for a first word that is no command.
+// Defines what is wrong with a command line, in words: for what CLI11 finds, and for a first word that is no
+// command.
 #pragma once
 
 #include <CLI/App.hpp>

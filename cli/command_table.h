@@ -11,8 +11,8 @@ namespace convtune::cli {
 
 struct OptionEntry {
   std::vector<std::string> names;  // "-o", "--output"; of a positional its one name
-  // What it takes, as in "--output FILE": FILE, N, or its values, "triton|cuda". Empty: a flag. Completion
-  // goes by it, see values_of().
+  // Holds what it takes, as in "--output FILE": FILE, N, or its values, "triton|cuda". Empty: a flag.
+  // Completion goes by it, see values_of().
   std::string value;
   std::string description;  // with its default, and with what it needs or excludes
   std::string group;        // the title that help lists it under

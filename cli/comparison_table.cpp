@@ -12,7 +12,7 @@
 namespace convtune::cli {
 namespace {
 
-constexpr int kIndent = 2;  // of a sentence's second line
+constexpr int kIndent = 2;  // per sentence's second line
 
 using Providers = std::vector<const ProviderResult*>;
 
@@ -93,7 +93,7 @@ std::string table_of(const Comparison& comparison, const Providers& rows, const 
   return table.render(style);
 }
 
-// What is not in the table.
+// Returns what is not in the table.
 std::string remainder(const Comparison& comparison, std::size_t hidden, const Style& style, bool all) {
   std::string out;
   if (hidden > 0)

@@ -1,4 +1,4 @@
-// What the command's exit code says; scripts rely on these numbers.
+// Defines what the command's exit code says; scripts rely on these numbers.
 #pragma once
 
 #include "convtune/error.h"

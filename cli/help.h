@@ -1,4 +1,4 @@
-// What --help prints of a command, and what `convtune` alone prints.
+// Defines what --help prints of a command, and what `convtune` alone prints.
 #pragma once
 
 #include <string>

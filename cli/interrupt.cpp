@@ -24,7 +24,7 @@ void catch_interrupts() {
   sigset_t interrupts;
   sigemptyset(&interrupts);
   sigaddset(&interrupts, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &interrupts, nullptr);  // of this thread, and of all that it starts
+  pthread_sigmask(SIG_BLOCK, &interrupts, nullptr);  // for this thread, and of all that it starts
   try {
     std::thread([interrupts] {
       for (int signal = 0; sigwait(&interrupts, &signal) == 0;) {

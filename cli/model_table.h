@@ -11,15 +11,15 @@
 
 namespace convtune::cli {
 
-// What `cases` shows, in the model's order.
+// Returns what `cases` shows, in the model's order.
 std::string render_convolutions(const Model& model, const Style& style);
 
-// Where the time goes by the best peer of each row, and what is gained: most time first, and all of it. Empty
-// where nothing was measured.
+// Returns where the time goes by the best peer of each row, and what is gained: most time first, and all of
+// it. Empty where nothing was measured.
 std::string render_model(const std::vector<ReportRow>& rows, const Style& style);
 
-// What `plan` knows of a convolution: `us` of one run, from a record or by a model's estimate; 0 is not
-// known. Its config is what `plan` of the problem says.
+// Describes what `plan` knows of a convolution: `us` of one run, from a record or by a model's estimate; 0 is
+// not known. Its config is what `plan` of the problem says.
 struct PlannedRow {
   const ModelConvolution* convolution;
   std::string algorithm, source;

@@ -15,14 +15,14 @@
 
 namespace convtune::cli {
 
-// What to throw where an argument cannot be taken.
+// Returns what to throw where an argument cannot be taken.
 Error bad(const std::string& message);
 
 // The Python that --python names unless it is given: CONVTUNE_PYTHON's, which `python -m convtune` sets to
 // its own, else python3.
 std::string python_program();
 
-// What a subcommand is to work on. Of a model: problem i is its convolution i.
+// Describes what a subcommand is to work on. Of a model: problem i is its convolution i.
 struct Asked {
   std::vector<ConvProblem> problems;
   std::optional<Model> model;
@@ -32,7 +32,7 @@ struct Asked {
 struct ProblemOptions {
   std::vector<std::string> words;
   std::string suite, model, python = python_program(), dtype, layout;
-  std::vector<std::string> shapes;  // of the model's inputs
+  std::vector<std::string> shapes;  // for the model's inputs
   std::optional<std::int64_t> batch;
 
   void add_to(CLI::App& app);
@@ -108,7 +108,7 @@ ConvProblem one_problem(const std::string& text);
 
 // load_suite(), saying on stderr which lines of a file are left out, and why.
 std::vector<ConvProblem> suite_problems(const std::string& name_or_path);
-// What an option that takes a suite says of it: "stem, body, all, or of a file".
+// Returns what an option that takes a suite says of it: "stem, body, all, or of a file".
 std::string suite_help();
 // How many lines were left out by now. A command that has done the rest then still ends with kUsage.
 std::int64_t lines_left_out();

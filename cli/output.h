@@ -1,4 +1,4 @@
-// Where words go: messages on standard error, and result files that appear whole or not at all.
+// The places where words go: messages on standard error, and result files that appear whole or not at all.
 #pragma once
 
 #include <cstdint>

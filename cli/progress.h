@@ -15,7 +15,7 @@ namespace convtune::cli {
 std::string duration_text(double seconds);  // "12 s", "2 min 05 s", "1 h 04 min"
 
 // "2 min 05 s left, 12 s of this case, [2/9] alexnet_conv1: screen 34/120, best 1.234 ms (direct vectors=4)":
-// what may be cut stands last. `seconds_behind`: of the cases that follow.
+// a word that may be cut stands last. `seconds_behind`: of the cases that follow.
 std::string progress_text(std::string_view label, const Progress& progress, double seconds_behind = 0);
 
 class ProgressLine {

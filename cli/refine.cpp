@@ -22,7 +22,7 @@
 namespace convtune::cli {
 namespace {
 
-constexpr int kIndent = 4;  // of a sentence's second line, below those of the configs' too
+constexpr int kIndent = 4;  // per sentence's second line, below those of the configs' too
 
 struct Refine {
   std::string file, document, metrics, target, stage = "stage=micro", original, problem, kernel, output = "-";

@@ -18,7 +18,7 @@ struct Style {
 };
 Style style_of(std::FILE* stream);
 
-// What --color asks for, in the whole process; it is stronger than NO_COLOR.
+// Describes what --color asks for, in the whole process; it is stronger than NO_COLOR.
 enum class Color { automatic, always, never };
 void set_color(Color color);
 
@@ -32,7 +32,7 @@ std::string cut(std::string_view text, int width);
 std::string cut_middle(std::string_view text, int width);
 
 // Text broken at blanks into lines of at most `width` columns (0: no limit; a longer word stands alone).
-// Those after the first begin with `indent` blanks; of the first `begin` columns are taken already.
+// Lines after the first begin with `indent` blanks; of the first `begin` columns are taken already.
 std::string wrapped(std::string_view text, int width, int indent, int begin = 0);
 
 enum class Align { left, right };
@@ -56,7 +56,7 @@ class Table {
     std::vector<std::string> cells;
     Tone tone;
   };
-  // What of the table a terminal gets: the columns, and where the last of them stands.
+  // Describes what of the table a terminal gets: the columns, and where the last of them stands.
   struct Layout {
     std::vector<std::size_t> shown;
     enum { whole, wraps, below } last = whole;

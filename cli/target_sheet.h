@@ -8,7 +8,7 @@
 namespace convtune::cli {
 
 std::string target_sheet(const Target& target);
-// What an option that takes a target says of it: the names that there are.
+// Returns what an option that takes a target says of it: the names that there are.
 std::string target_help();
 
 }  // namespace convtune::cli

@@ -1,11 +1,11 @@
-// What this program was built of, and what it finds to run with.
+// Defines what this program was built of, and what it finds to run with.
 #pragma once
 
 #include <string>
 
 namespace convtune::cli {
 
-// Where the sources came from: "45d4f39c01ab", with " and changes" where files differ from it; empty where
+// The origin of the sources: "45d4f39c01ab", with " and changes" where files differ from it; empty where
 // they were no checkout of git's. Written by cmake/commit.cmake.
 extern const char* const kCommit;
 

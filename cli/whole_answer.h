@@ -19,7 +19,7 @@ struct WholeAnswer {
 
  private:
   std::string command() const;
-  std::string hint(const Error& error) const;  // what may help where nothing was given
+  std::string hint(const Error& error) const;  // advice that may help where nothing was given
 };
 
 }  // namespace convtune::cli

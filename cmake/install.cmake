@@ -1,4 +1,4 @@
-# What `cmake --install` puts where: the library and its headers, the case files, the licences, and what
+# Defines what `cmake --install` puts where: the library and its headers, the case files, the licences, and what
 # find_package(convtune) and pkg-config read. The command installs itself in cli/.
 include(CMakePackageConfigHelpers)
 

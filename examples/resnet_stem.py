@@ -29,7 +29,7 @@ stem = nn.Sequential(
 x = torch.rand(32 if device == "cuda" else 4, 3, 224, 224, device=device)
 ours = stem[0]
 theirs = nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False).to(device)
-theirs.load_state_dict(ours.state_dict())  # the same state_dict, both ways
+theirs.load_state_dict(ours.state_dict())  # one state_dict, both ways
 
 if "--tune" in sys.argv[1:]:
     problem = convtune.torch.problem_of(x, ours.weight, False, 2, 3, 1, 1)

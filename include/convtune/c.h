@@ -36,10 +36,10 @@ extern "C" {
 
 /* Raised when a caller compiled against an older header would misread this library. */
 #define CONVTUNE_C_VERSION 3
-CONVTUNE_API int32_t convtune_c_version(void);   /* of the library: compare it with CONVTUNE_C_VERSION */
+CONVTUNE_API int32_t convtune_c_version(void);   /* for the library: compare it with CONVTUNE_C_VERSION */
 CONVTUNE_API const char* convtune_version(void); /* "0.1.0" */
 
-/* What a function returns: 0, or what went wrong (convtune/error.h has a longer word for each). */
+/* Holds what a function returns: 0, or what went wrong (convtune/error.h has a longer word for each). */
 typedef enum convtune_status {
   CONVTUNE_OK = 0,
   CONVTUNE_INVALID_ARGUMENT = 1,
@@ -48,7 +48,7 @@ typedef enum convtune_status {
   CONVTUNE_IO = 4,
   CONVTUNE_DEVICE_LOST = 5,
   CONVTUNE_INTERNAL = 6,
-  CONVTUNE_OUT_OF_MEMORY = 7 /* of the host */
+  CONVTUNE_OUT_OF_MEMORY = 7 /* for the host */
 } convtune_status;
 
 /* Why the last call of this thread that failed did so. Valid until the thread's next failure; never null. */
@@ -91,7 +91,7 @@ typedef enum convtune_direction {
 } convtune_direction;
 typedef enum convtune_rounding { CONVTUNE_ROUND_ONCE = 0, CONVTUNE_ROUND_EAGERLY = 1 } convtune_rounding;
 
-/* What is asked. The fields mean what they mean in convtune/problem.h; dilations are counted from 1. */
+/* Holds what is asked. The fields mean what they mean in convtune/problem.h; dilations are counted from 1. */
 typedef struct convtune_problem {
   size_t struct_size;
   int64_t n, c, h, w; /* input: batch, channels, height, width */
@@ -100,7 +100,7 @@ typedef struct convtune_problem {
   int64_t stride_h, stride_w;
   int64_t dilation_h, dilation_w;
   int64_t pad_top, pad_left, pad_bottom, pad_right;
-  int32_t dtype, layout, precision, activation; /* of the enums above; dtype: of x */
+  int32_t dtype, layout, precision, activation; /* for the enums above; dtype: of x */
   int32_t bias;                                 /* 1: there is one, 0: there is none */
   int32_t reserved;                             /* 0; here so that no byte of the struct is padding */
   /* Since C face 3. */
@@ -123,7 +123,7 @@ CONVTUNE_API convtune_status convtune_problem_parse(const char* text, convtune_p
 CONVTUNE_API convtune_status convtune_problem_text(const convtune_problem* problem, convtune_text* text);
 /* Checks the problem, and tells the output's height and width. */
 CONVTUNE_API convtune_status convtune_output_size(const convtune_problem* problem, int64_t* p, int64_t* q);
-/* The same with the depth. */
+/* As above, with the depth. */
 CONVTUNE_API convtune_status convtune_output_size_3d(const convtune_problem* problem, int64_t* z, int64_t* p,
                                                      int64_t* q);
 
@@ -153,7 +153,7 @@ CONVTUNE_API void convtune_convolution_free(convtune_convolution* convolution); 
 /* {"problem": ..., "device": "cpu", "fingerprint": ..., "algorithm": ..., "config": ..., "source": "tuned",
  * "why": ...}; the problem's precision is what the device took "auto" for. */
 CONVTUNE_API convtune_status convtune_plan_json(const convtune_convolution* convolution, convtune_text* json);
-/* The same for people, with what the other algorithms answered. */
+/* As above, for people, with what the other algorithms answered. */
 CONVTUNE_API convtune_status convtune_explain(const convtune_convolution* convolution, convtune_text* text);
 
 /* Weights and bias in the order that the kernel reads, in memory of the caller's: convtune_packed_bytes of it
@@ -168,7 +168,7 @@ CONVTUNE_API convtune_status convtune_pack(const convtune_convolution* convoluti
 CONVTUNE_API convtune_status convtune_run(const convtune_convolution* convolution, const void* x,
                                           const void* packed, void* y, void* stream);
 
-/* The same for every problem. What it has no use for, or what has no elements, may be null; so may `packed`
+/* As above, for every problem. What it has no use for, or what has no elements, may be null; so may `packed`
  * in backward weights. */
 typedef struct convtune_tensors {
   size_t struct_size;
@@ -216,7 +216,7 @@ CONVTUNE_API convtune_status convtune_tune(const convtune_problem* problem, cons
 
 typedef struct convtune_bench_options {
   size_t struct_size;
-  double seconds;             /* of measuring; above 0, at most a day */
+  double seconds;             /* spent on measuring; above 0, at most a day */
   convtune_progress progress; /* or null; stops the measurement as it stops a search */
   void* context;              /* handed to progress */
 } convtune_bench_options;
@@ -229,8 +229,8 @@ typedef struct convtune_bench_options {
 CONVTUNE_API convtune_status convtune_bench(const convtune_problem* problem, const char* device,
                                             const convtune_bench_options* options, convtune_text* json);
 
-/* Where and when something is measured, as "environment" of a report: {"device": ..., "fingerprint": ...,
- * "threads": ..., "versions": {...}, "date": ...}. `device`: as in convtune_plan. */
+/* Returns where and when something is measured, as "environment" of a report: {"device": ..., "fingerprint":
+ * ..., "threads": ..., "versions": {...}, "date": ...}. `device`: as in convtune_plan. */
 CONVTUNE_API convtune_status convtune_environment(const char* device, convtune_text* json);
 /* A self-contained page of HTML. `report`: all of a report's JSON, as `convtune tune --json` writes it or
  * {"environment": ..., "rows": [...]} of what convtune_tune and convtune_bench return. */

@@ -28,7 +28,7 @@ struct ContestOptions {
   double min_gain = 0.02;    // accept only a gain proven to be at least this
   double confidence = 0.99;  // of the interval
   int min_rounds = 10;
-  int max_rounds = 640;              // of one that stays undecided: a plain answer takes 10
+  int max_rounds = 640;              // per that stays undecided: a plain answer takes 10
   double max_seconds = 10;           // by the sum of the times that the sides report; min_rounds come first
   std::function<bool()> cancelled;   // polled between rounds
   std::function<bool()> late;        // as max_seconds, by whatever clock: the next look is the last one
@@ -36,7 +36,7 @@ struct ContestOptions {
 };
 
 struct ContestResult {
-  double min_gain = 0, confidence = 0;  // what was asked for
+  double min_gain = 0, confidence = 0;  // as was asked for
   bool accepted = false;
   bool cancelled = false;
   bool undecided = false;  // the gain may be what was asked, or less: the interval holds both; or it is busy
@@ -48,7 +48,7 @@ struct ContestResult {
   // gain that holds with 75 % lies above 0). That is no proof.
   bool leans_to_challenger = false;
   double gain = 0;  // median over rounds of 1 - challenger/incumbent: 0.10 = challenger takes 10 % less time
-  Interval interval;                                          // of that median
+  Interval interval;                                          // around the median
   std::vector<double> incumbent_us, challenger_us;            // every sample, in order
   int incumbent_interrupted = 0, challenger_interrupted = 0;  // of them
   int rounds = 0;

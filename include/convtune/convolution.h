@@ -19,7 +19,7 @@
 
 namespace convtune {
 
-// Where a plan came from, best first.
+// Describes where a plan came from, best first.
 enum class PlanSource {
   tuned,     // measured on this device for this problem, just now or in a record of the user's
   unproven,  // the same, but the contest with the vendor is not decided, or left some of its ways out
@@ -29,7 +29,7 @@ enum class PlanSource {
 };
 std::string_view to_string(PlanSource);
 
-// What was chosen, and why. A value: printed, stored and compared as it stands.
+// Describes what was chosen, and why. A value: printed, stored and compared as it stands.
 struct Plan {
   std::string algorithm;
   Config config;
@@ -50,7 +50,7 @@ class PackedWeights {
   const void* owner_ = nullptr;
 };
 
-// What packed weights in memory of the caller's must be aligned to: cudaMalloc's own on a GPU.
+// Returns what packed weights in memory of the caller's must be aligned to: cudaMalloc's own on a GPU.
 constexpr std::size_t packed_alignment(Device::Kind kind) {
   return kind == Device::Kind::cuda ? 256 : 64;
 }
@@ -80,7 +80,7 @@ class Convolution {
   // pack, then run: for weights that change at every call.
   void run(const Tensors& tensors, const void* w, const void* bias, Stream stream = nullptr) const;
 
-  // The same with packed weights in memory of the caller's, where another allocator owns the device:
+  // As above, with packed weights in memory of the caller's, where another allocator owns the device:
   // packed_bytes() of it, aligned to packed_alignment(). The caller keeps it until the work that
   // reads it is done. Nobody can check whose weights they are; they serve any Convolution of this process
   // with an equal problem(), plan() and device(). Throws Error{invalid_argument} as above, and for memory

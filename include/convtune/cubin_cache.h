@@ -15,7 +15,7 @@ struct CubinCacheContents {
 };
 CubinCacheContents cubin_cache_contents();
 
-// What was deleted. Whoever wants a kernel again compiles it again. Throws Error{io}.
+// Returns what was deleted. Whoever wants a kernel again compiles it again. Throws Error{io}.
 CubinCacheContents clean_cubin_cache();
 
 }  // namespace convtune

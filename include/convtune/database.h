@@ -11,7 +11,7 @@
 
 namespace convtune {
 
-// What a search found, and everything needed to judge whether it still holds.
+// Describes what a search found, and everything needed to judge whether it still holds.
 struct Record {
   ConvProblem problem;
   std::string device;  // DeviceInfo::fingerprint
@@ -28,7 +28,7 @@ struct Record {
   std::string vendor;          // best vendor variant, empty if none ran
   double vendor_us = 0;
   std::string decision;
-  std::string kernel_hash;  // of the kernel sources or the library version that built the winner
+  std::string kernel_hash;  // for the kernel sources or the library version that built the winner
   std::string software;     // versions: "convtune 0.1.0, oneDNN 3.2.0"
   std::string compiler;     // of a kernel compiled for the problem: "NVRTC 13.0 build 65be0db3"
   std::string date;         // ISO 8601, UTC
@@ -59,7 +59,7 @@ class Database {
   std::vector<Record> list() const;  // sorted by device, then problem text
   // Throws Error{io} with the folder and the reason; what was there before is still there then.
   void store(const Record&) const;
-  // The same where there is none of that problem and device yet; whether it did.
+  // As above, where there is none of that problem and device yet; whether it did.
   bool store_if_missing(const Record&) const;
   // Deletes every record and what searches have tried, and returns how many records that were. What cannot be
   // deleted holds nothing else up: Error{io} comes at the end.
@@ -86,8 +86,9 @@ class Database {
 // not changed since, and where there is no own record, which is of this very machine. Throws Error{io} as
 // Database::store does.
 struct ShippedRecords {
-  std::int64_t imported = 0, kept = 0 /* an own record is there */, elsewhere = 0 /* of other devices */;
-  std::int64_t outdated = 0;  // of kernels that have changed since
+  std::int64_t imported = 0, kept = 0 /* an own record is there */,
+               elsewhere = 0 /* records of other devices */;
+  std::int64_t outdated = 0;  // records of kernels that have changed since
 };
 ShippedRecords import_shipped_records(const Database& database = Database());
 

@@ -1,4 +1,4 @@
-// What this machine has to run on, and what was looked for.
+// Defines what this machine has to run on, and what was looked for.
 #pragma once
 
 #include <cstdint>

@@ -35,7 +35,7 @@ struct ExportModule {
   ExportModule(const ConvProblem& of) : layers{ExportLayer(of)}, chain{0} {}  // NOLINT: a problem is a module
   ExportModule() = default;
 
-  std::string parameters;           // of __init__, self apart: "in_channels, stride=1"
+  std::string parameters;           // the parameters of __init__, self apart: "in_channels, stride=1"
   std::vector<ExportLayer> layers;  // in the order of construction
   std::vector<std::size_t> chain;   // the layers in the order of forward
 };
@@ -76,7 +76,7 @@ std::optional<DocumentModule> find_module(const RefineDocument& document,
                                           const DocumentModuleOptions& options = {});
 
 struct ExportOptions {
-  std::string module_name = "ModelNew";  // of the nn.Module; a Python name
+  std::string module_name = "ModelNew";  // for the nn.Module; a Python name
 };
 
 // One Python file: imports, autotuned Triton kernels, their wrappers, and an nn.Module that holds the layers
@@ -86,7 +86,7 @@ struct ExportOptions {
 std::string export_triton(const ExportModule& module, const ExportOptions& options = {});
 
 struct CudaExportOptions : ExportOptions {
-  std::string algorithm;  // of ours; empty: as plan() chooses
+  std::string algorithm;  // an algorithm of ours; empty: as plan() chooses
   Config config;          // of that algorithm; empty: its first guess
   // TF32 operands half way between two numbers become the even one, as cuDNN rounds those of its 1x1 layers;
   // else the larger one, as the library's own kernels and cuDNN's other layers do. Throws Error{unsupported}

@@ -1,4 +1,4 @@
-// What a profiler measured of kernels, in every form that people have it in.
+// Defines what a profiler measured of kernels, in every form that people have it in.
 #pragma once
 
 #include <optional>

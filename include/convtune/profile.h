@@ -17,7 +17,7 @@ struct ProfileOptions {
 };
 
 struct Profile {
-  std::string plan;                // what ran: algorithm and config
+  std::string plan;                // the plan that ran: algorithm and config
   KernelMetrics metrics;           // of its kernel, every one that analyze() and refine() read
   std::vector<std::string> notes;  // which kernel it is where that is not plain; what ncu warned of
   bool interrupted = false;        // by `cancel`: there are no metrics

@@ -21,13 +21,13 @@ namespace convtune {
 // The text of a source file. Throws Error{io}, or Error{invalid_argument} for more than 4 MiB.
 std::string load_source(const std::string& path);
 
-// What analyze() says: "occupancy", "15.9 of 48 warps were active ...".
+// Describes what analyze() says: "occupancy", "15.9 of 48 warps were active ...".
 struct Finding {
   std::string what, text;
 };
 
 struct AnalyzeOptions {
-  std::optional<ConvProblem> problem;  // what the kernel computed
+  std::optional<ConvProblem> problem;  // the problem that the kernel computed
   std::string source;                  // the text of the Triton file that was profiled; empty: not known
   std::string path;                    // where it lies, for what it imports
   std::string python = "python3";      // that reads it
@@ -50,7 +50,7 @@ struct StageSentence {
 // beside `registers_above`.
 struct StageCondition {
   std::string text;
-  std::optional<double> registers_above, registers_below;  // of a thread
+  std::optional<double> registers_above, registers_below;  // per thread
   bool limited_by_registers = false;                       // registers allow fewer blocks than anything else
   bool without_spills = false, compute_bound = false;
   std::optional<double> least_loads;          // distinct pointers that the kernel loads from
@@ -71,16 +71,16 @@ struct RefineStage {
   std::int64_t most_steps = 1;                                          // of num_stages
   std::int64_t fewest = 3, most = 6;                                    // configs of a list
   double min_gain = 0.02;
-  std::optional<std::int64_t> baseline_warps, baseline_stages;  // of a config that is always in the list
+  std::optional<std::int64_t> baseline_warps, baseline_stages;  // per config that is always in the list
   std::optional<double>
       raise_above_stalls;  // num_stages rises where memory stalls are a larger share than this
   std::optional<double> raise_below_registers;  // and where a thread has no more registers
   std::vector<StageCondition> conditions;
-  std::vector<StageSentence> sentences;  // of its text, in order; none where no text was read
+  std::vector<StageSentence> sentences;  // for its text, in order; none where no text was read
 };
 
 struct RefineOptions {
-  std::optional<ConvProblem> problem;  // what was profiled; none: guessed from the built-in cases
+  std::optional<ConvProblem> problem;  // the problem that was profiled; none: guessed from the built-in cases
   // Values of names in the wrapper or of the model's parameters, for the grid, as Python writes them: "M"
   // "4096", "x" "[16, 3, 224, 224]" for a tensor by its shape, "kernel_size" "(3, 5)", "bias" "True".
   std::vector<std::pair<std::string, std::string>> let;
@@ -101,9 +101,9 @@ struct RefineOptions {
   // it is imported, which runs it, in a child process, where its list cannot be worked out and to check what
   // is written. Else it is read alone. refine_measured() runs it in any case.
   bool trust = false;
-  bool compile = true, import_file = true;  // of what is trusted
+  bool compile = true, import_file = true;  // everything that is trusted
   std::string python = "python3";
-  double seconds = 120;  // of processor time for one compile, by the clock for one import
+  double seconds = 120;  // at most this much processor time for one compile, by the clock for one import
   std::function<void(const std::string&)> progress;  // "compiling 12 configs"
   const std::atomic<bool>* cancel = nullptr;
 };
@@ -122,11 +122,11 @@ struct RefinedKernel {
   int line = 0;
   std::string original;
   std::string unknown;  // not empty: which config was profiled is not known, and its list stays as it was
-  std::vector<Finding> findings;      // of its metrics, as analyze() has them
+  std::vector<Finding> findings;      // for its metrics, as analyze() has them
   std::vector<std::string> notes;     // how the original was found, what else is worth knowing
   std::vector<std::string> verdicts;  // of the rules, in order
   std::vector<std::string>
-      configs;  // of the new list, the original first; empty: the stage keeps the original
+      configs;  // for the new list, the original first; empty: the stage keeps the original
 
   // Only refine_measured() fills these:
   std::vector<MeasuredConfig> measured;  // the original first
@@ -149,8 +149,9 @@ Refined refine(const std::string& source, const std::vector<KernelMetrics>& metr
                const RefineOptions& options = {});
 
 struct RefineMeasureOptions {
-  // What runs: a call, "matmul(a, b)", of the file's names and torch's, or a .py file whose prepare(module)
-  // returns a function. Empty: the file's ModelNew, fed its get_inputs() or the problem's input.
+  // Holds what runs: a call, "matmul(a, b)", of the file's names and torch's, or a .py file whose
+  // prepare(module) returns a function. Empty: the file's ModelNew, fed its get_inputs() or the problem's
+  // input.
   std::string call;
   double seconds = 300;  // for a process to compile its config, and for any answer of it
 };
@@ -172,7 +173,7 @@ struct RefineDocument {
   std::string source;
   std::vector<KernelMetrics> metrics;  // empty: it has none
   bool in_order = false;
-  std::vector<std::string> notes;  // what was taken from where
+  std::vector<std::string> notes;  // facts taken from where
 };
 // Throws Error{invalid_argument} for a text without a sheet, a stage or code.
 RefineDocument parse_document(std::string_view text);

@@ -31,7 +31,7 @@ struct ReportRow {
 };
 ReportRow report_row(TuningReport report);
 
-// Where and when it was measured.
+// Describes where and when it was measured.
 struct ReportEnvironment {
   DeviceInfo device;
   int threads = 1;
@@ -90,10 +90,10 @@ struct ModelLayer {
   std::string decision;
 };
 
-// What Python's convtune.optimize found: its layers, and the whole forward before and after.
+// Describes what Python's convtune.optimize found: its layers, and the whole forward before and after.
 struct ModelReport {
   bool training = false;
-  std::string mode;  // of torch.compile; empty: eager
+  std::string mode;  // the mode of torch.compile; empty: eager
   std::vector<ModelLayer> layers;
   double before_us = 0, after_us = 0;  // 0: nothing was there to be swapped
   double gain = 0, low = 0, high = 0;  // and its interval

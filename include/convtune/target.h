@@ -31,7 +31,7 @@ struct Target {
   std::int64_t smem_reserved = 1024;                             // bytes that each block costs beside its own
   std::int64_t l2_bytes = 0;
 
-  double fp32_tflops() const;  // of the ordinary multiply-add units
+  double fp32_tflops() const;  // for the ordinary multiply-add units
   bool operator==(const Target&) const = default;
 };
 
@@ -46,14 +46,14 @@ Target find_target(const std::string& name);
 std::string to_json(const Target& target);
 Target parse_target(std::string_view json);
 
-// What one block of a kernel takes.
+// Describes what one block of a kernel takes.
 struct BlockNeeds {
   int threads = 0;
   int registers = 0;            // a thread; 0: not known, and then they limit nothing
   std::int64_t smem_bytes = 0;  // static and dynamic
 };
 
-// What keeps a further block from a multiprocessor.
+// Describes what keeps a further block from a multiprocessor.
 enum class Limiter { warps, registers, shared_memory, block_slots };
 std::string_view to_string(Limiter limiter);  // "shared memory"
 
@@ -65,7 +65,7 @@ struct Occupancy {
   int by_warps = 0, by_registers = 0, by_smem = 0, by_slots = 0;  // blocks that each would allow
 };
 
-// What a GPU's kernel takes, as its compiler says, and how much of a multiprocessor that fills.
+// Describes what a GPU's kernel takes, as its compiler says, and how much of a multiprocessor that fills.
 struct Resources {
   int registers = 0, threads = 0;                // a thread; of a block
   std::int64_t spill_bytes = 0, smem_bytes = 0;  // a thread; a block

@@ -33,7 +33,8 @@ struct DTypes {
 // Weights always lie as [K][C/groups][T][R][S].
 enum class Layout { nchw, nhwc };
 
-// What is computed of a convolution y = x * w: y itself, or, from y's gradient dy, that of x or of w.
+// Describes what is computed of a convolution y = x * w: y itself, or, from y's gradient dy, that of x or of
+// w.
 enum class Direction { forward, backward_data, backward_weights };
 
 // The least precise multiply that the caller accepts; sums are always kept in fp32.
@@ -99,8 +100,8 @@ Device parse_device(std::string_view);  // "cpu", "cuda" (index 0), "cuda:N"; el
 // A queue of work on the device: a CUstream on an NVIDIA GPU, ignored on a CPU.
 using Stream = void*;
 
-// What a run reads and writes; what the problem has no use for, or what has no elements, may be null.
-// Pointers are device pointers of the convolution's device: host memory on a CPU.
+// Describes what a run reads and writes; what the problem has no use for, or what has no elements, may be
+// null. Pointers are device pointers of the convolution's device: host memory on a CPU.
 struct Tensors {
   const void* x = nullptr;         // read: forward and backward weights
   const void* residual = nullptr;  // read: forward, where the problem has one

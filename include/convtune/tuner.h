@@ -42,7 +42,7 @@ struct Comparison {
   ConvProblem problem;
   DeviceInfo device;
   Roofline roofline;
-  Plan plan;                              // what convtune runs
+  Plan plan;                              // the plan that convtune runs
   std::vector<ProviderResult> providers;  // convtune first, then the vendor's variants
   std::string incumbent;                  // the vendor's library, "oneDNN 3.2.0"; empty where there is none
   std::string best_peer;                  // name of the fastest provider but convtune; empty if there is none
@@ -84,8 +84,8 @@ struct TuneOptions {
   const std::atomic<bool>* cancel = nullptr;  // set it (from a signal handler, say) to stop cleanly
 };
 
-// What came of the rules for the last stage of a search: the fastest config of our own beside three to five
-// neighbours, of which two parameters differ.
+// Describes what came of the rules for the last stage of a search: the fastest config of our own beside three
+// to five neighbours, of which two parameters differ.
 struct MicroTuning {
   struct Tried {
     Config config;

@@ -12,7 +12,7 @@ enum class Letters { ascii, typographic };  // "us", "2.00x"; "µs", "2.00×"
 // The unit and the decimals that the numbers of a column share, so that their points line up.
 struct Scale {
   const char* unit = "";
-  double size = 1;  // of the unit
+  double size = 1;  // for the unit
   int decimals = 0;
 
   std::string operator()(double value) const;  // without the unit

@@ -29,7 +29,7 @@ struct VerifyReport {
   std::int64_t mismatches = 0;  // all of them; the list below keeps the first 20
   std::vector<Mismatch> failures;
   bool interrupted = false;
-  std::int64_t special = 0;  // of the checks, on NaN and infinities, or on denormal numbers, too
+  std::int64_t special = 0;  // for the checks, on NaN and infinities, or on denormal numbers, too
 };
 
 struct VerifyOptions {

@@ -53,7 +53,7 @@ class Capsule:
             self._capsule = array.__dlpack__(max_version=(1, 0))
         except TypeError:
             self._capsule = array.__dlpack__()
-        self.writable = True  # where nothing else is said
+        self.writable = True  # as long as nothing else is said
         if _is_valid(self._capsule, b"dltensor_versioned"):
             # A DLManagedTensorVersioned: version, context, deleter and flags come before its DLTensor.
             start = _get_pointer(self._capsule, b"dltensor_versioned")

@@ -32,7 +32,7 @@ class Layer:
     layout: str = ""  # in which convtune runs it; with copies before and after where that is not the problem's
     swapped: bool = False
     decision: str = ""
-    warnings: list[str] = field(default_factory=list)  # of its tuning
+    warnings: list[str] = field(default_factory=list)  # for its tuning
     low: float = 0.0
     high: float = 0.0
 
@@ -59,7 +59,7 @@ class OptimizeReport:
     high: float = 0.0
     kept: bool = False
     functional: int = 0
-    mode: str = ""  # of torch.compile, through which the whole model was measured; "": eager
+    mode: str = ""  # the mode of torch.compile, through which the whole model was measured; "": eager
     notes: list[str] = field(default_factory=list)
     pytorch: str = ""
 

@@ -17,7 +17,7 @@ __all__ = ["ProgressLine", "Step", "time_left"]
 _REDRAW_SECONDS = 0.1  # a screen: as often as the eye can follow
 _LINE_SECONDS = 5.0  # a log: rarely enough to stay readable
 _LOG_WIDTH = 80  # and short enough
-_LABEL_WIDTH = 28  # of a problem without a name: what follows matters more
+_LABEL_WIDTH = 28  # per problem without a name: what follows matters more
 
 
 def time_left(seconds: float) -> str:
@@ -72,7 +72,7 @@ class ProgressLine:
         self._stream = sys.stderr if stream is None else stream
         self._clock = clock
         self._display: Any = _notebook() if stream is None else None
-        self._handle: Any = None  # of a notebook's line
+        self._handle: Any = None  # per notebook's line
         self._drawn = False
         tty = self._stream is not None and self._stream.isatty()
         self._terminal = tty and os.environ.get("TERM") != "dumb" and self._display is None

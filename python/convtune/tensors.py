@@ -111,7 +111,7 @@ def _of_a_compiled_graph(index: int, stream: int) -> bool:
     try:
         manager = trees.get_container(index).tree_manager
         return manager is not None and manager.stream.cuda_stream == stream
-    except (AttributeError, AssertionError, LookupError):  # of another version, or a thread that compiled nothing
+    except (AttributeError, AssertionError, LookupError):  # PyTorch of another version, or a thread that compiled nothing
         return True
 
 

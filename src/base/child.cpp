@@ -56,8 +56,8 @@ Child::~Child() {
   end();
 }
 
-// Whether it is only waiting to be asked how it ended: its number, and its group's, are still its own. Where
-// this process ignores SIGCHLD none waits, and there is no child to ask.
+// Tells whether it is only waiting to be asked how it ended: its number, and its group's, are still its own.
+// Where this process ignores SIGCHLD none waits, and there is no child to ask.
 bool Child::has_ended() const {
   siginfo_t info{};
   if (::waitid(P_PID, static_cast<id_t>(process_), &info, WEXITED | WNOWAIT | WNOHANG) != 0)

@@ -43,7 +43,7 @@ class Child {
   };
 
   pid_t process_ = -1;
-  int status_ = -1;  // of waitpid; -1 while it runs, or where it was not told
+  int status_ = -1;  // the status of waitpid; -1 while it runs, or where it was not told
   std::vector<Pipe> pipes_;
 };
 

@@ -31,7 +31,7 @@ fs::path own_file() {
   return fs::canonical(info.dli_fname, ignored);
 }
 
-// Where this library was installed as a Python package, that package's neighbours: an interpreter need not be
+// If this library was installed as a Python package, that package's neighbours: an interpreter need not be
 // of an active environment. Then PREFIX/lib/python3.N/site-packages of the active virtual or conda
 // environment.
 std::vector<fs::path> site_packages() {

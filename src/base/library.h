@@ -8,9 +8,9 @@
 
 namespace convtune {
 
-// Where a library may lie. Tried in this order: the file that `variable` names (then nothing else is
-// tried, so that a wrong name is noticed), what this process has loaded already, Python's wheels, the
-// CUDA toolkit, the loader's own search.
+// Describes where a library may lie. Tried in this order: the file that `variable` names (then nothing else
+// is tried, so that a wrong name is noticed), what this process has loaded already, Python's wheels, the CUDA
+// toolkit, the loader's own search.
 struct LibrarySearch {
   std::string what;                        // "NVRTC", as messages call it
   const char* variable = nullptr;          // "CONVTUNE_NVRTC": an absolute path; null = none
@@ -32,7 +32,7 @@ class Library {
 
   explicit operator bool() const { return handle_ != nullptr; }
   const std::string& what() const { return what_; }
-  const std::string& path() const { return path_; }                 // of the file that is loaded
+  const std::string& path() const { return path_; }                 // for the file that is loaded
   const std::vector<std::string>& tried() const { return tried_; }  // "place: why not", in order
   std::string why_not() const;                                      // all of tried(), in one line
   // True where a file of it is there and none could be loaded: for want of memory, say, or of a library it

@@ -11,7 +11,7 @@ namespace convtune {
 
 // All of it. Throws Error{io}.
 std::string read_named_file(const std::filesystem::path& path);
-// The same a line at a time, so that its length is no matter.
+// Reads a line at a time, so that its length is no matter.
 class NamedFileLines {
  public:
   explicit NamedFileLines(const std::filesystem::path& path);
@@ -21,11 +21,11 @@ class NamedFileLines {
  private:
   std::filesystem::path path_;
   Fd file_;
-  std::string buffer_;     // what was read and is not used up
+  std::string buffer_;     // text that was read and is not used up
   std::size_t begin_ = 0;  // in buffer_
   bool ended_ = false;
 };
-// The same for writing: a regular file is replaced whole; a device or a pipe is written to.
+// As above, for writing: a regular file is replaced whole; a device or a pipe is written to.
 void write_named_file(const std::filesystem::path& path, std::string_view text);
 
 }  // namespace convtune

@@ -45,8 +45,8 @@ struct Doubt {
   }
 };
 
-// Whether this file or folder can be trusted. Root is trusted by everyone already. `what_to_do()` is about
-// what belongs to others.
+// Tells whether this file or folder can be trusted. Root is trusted by everyone already. `what_to_do()` is
+// about what belongs to others.
 Doubt distrust(const struct stat& status, const auto& what_to_do) {
   const bool is_mine = status.st_uid == ::geteuid();
   if (!is_mine && status.st_uid != 0)
@@ -124,7 +124,7 @@ std::string make_folders(const fs::path& path) {
   return {};
 }
 
-// Whether this process has not yet come to a folder to write.
+// Tells whether this process has not yet come to a folder to write.
 bool is_first_visit(const fs::path& folder) {
   static constinit Mutex mutex;
   auto& visited = once([] { return std::set<fs::path>(); });

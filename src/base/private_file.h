@@ -16,16 +16,17 @@ namespace convtune {
 
 // Collected for Database::take_warnings; a path is warned of once in a process.
 void warn_once(const std::filesystem::path& path, const std::string& why);
-// The same of an error, which names its file itself, and of what follows from it.
+// As above, for an error, which names its file itself, and of what follows from it.
 void warn_once(const std::filesystem::path& path, const Error& error, std::string_view what_follows);
 std::vector<std::string> take_warnings();
 
-// Where a user's files of one kind go: $own_variable; else convtune below $xdg_variable; else convtune below
+// Returns where a user's files of one kind go: $own_variable; else convtune below $xdg_variable; else
+// convtune below
 // ~/below_home. Empty where there is no home. Nothing from the environment of a program that runs with more
 // rights than its caller.
 std::filesystem::path user_folder(const char* own_variable, const char* xdg_variable, const char* below_home);
 
-// What messages tell a user to do about a folder that cannot be used, or about a file in it.
+// Describes what messages tell a user to do about a folder that cannot be used, or about a file in it.
 struct WayOut {
   const char* variable = "CONVTUNE_DATA_DIR";  // names another folder
   bool records = false;                        // what lies in it can be imported
@@ -59,8 +60,8 @@ class PrivateFolder {
   void append_line(const std::string& name, std::string_view line) const;
   // False if it was not there. Throws Error{io}.
   bool remove(const std::string& name) const;
-  // What killed writers have left beside files. Where nobody can know whether a writer still lives, of
-  // another machine for one, it has a day.
+  // Removes what killed writers have left beside files. Where nobody can know whether a writer still lives,
+  // of another machine for one, it has a day.
   void remove_left_overs() const;
   std::vector<std::string> names() const;                         // sorted; left-overs among them
   std::optional<FileFacts> facts(const std::string& name) const;  // of a regular file

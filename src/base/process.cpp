@@ -140,7 +140,7 @@ ChildProcess::Got ChildProcess::read_line(std::string& line, double seconds,
     Child::receive(only, ended ? 0 : kPollMilliseconds);
     std::string& errors = child_.received(kErr);
     if (errors.size() > kMostErrorBytes) errors.erase(0, errors.size() - kMostErrorBytes);
-    if (ended) child_.end();  // what it wrote before its end has now been read
+    if (ended) child_.end();  // everything that it wrote before its end has now been read
   }
 }
 

@@ -12,7 +12,7 @@ std::string process_identity();
 enum class Life {
   living,
   dead,
-  unknown,  // of another machine, boot or container, whose processes cannot be seen from here
+  unknown,  // a process of another machine, boot or container, whose processes cannot be seen from here
 };
 Life life_of(std::string_view identity);
 

@@ -32,7 +32,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What convtune_error_text answers: `said` is `words`, or a constant where there is no memory for words.
+// Holds what convtune_error_text answers: `said` is `words`, or a constant where there is no memory for
+// words.
 thread_local std::string words;
 thread_local const char* said = "";
 

@@ -65,7 +65,7 @@ bool checked_flag(const char* field, std::int32_t value) {
   return value == 1;
 }
 
-// Those of a problem that are called and counted alike in both faces.
+// Numbers of a problem that are called and counted alike in both faces.
 void copy_numbers(const auto& from, auto& to) {
   to.n = from.n, to.c = from.c, to.h = from.h, to.w = from.w;
   to.k = from.k, to.r = from.r, to.s = from.s, to.groups = from.groups;
@@ -105,7 +105,7 @@ ConvProblem read_problem(const convtune_problem* problem) {
   const convtune_problem from = read(problem, kProblem, "problem");
   ConvProblem to;
   copy_numbers(from, to);
-  // What a shorter struct lacks is 0, which means the usual.
+  // Whatever a shorter struct lacks is 0, which means the usual.
   const auto or_1 = [](std::int64_t value) { return value == 0 ? 1 : value; };
   to.d = or_1(from.d), to.t = or_1(from.t);
   to.stride_d = or_1(from.stride_d), to.dilation_d = or_1(from.dilation_d);

@@ -1,4 +1,5 @@
-// What an algorithm can do of all that a problem may ask, as data, and the refusal of everything else.
+// Defines what an algorithm can do of all that a problem may ask, as data, and the refusal of everything
+// else.
 #pragma once
 
 #include <vector>
@@ -10,12 +11,12 @@ namespace convtune {
 
 // As it stands: forward 2-D convolutions of f32 tensors with bias and ReLU.
 struct Abilities {
-  std::vector<DType> types = {DType::f32};  // of x, w, y and bias, all alike
+  std::vector<DType> types = {DType::f32};  // the types of x, w, y and bias, all alike
   bool mixed_types = false;                 // any of them for any tensor
   bool f32_bias = false;                    // the bias may be f32 whatever the others are
   std::vector<Activation> activations = {Activation::none, Activation::relu};
   bool residual = false;
-  bool eager_rounding = false;  // of tensors narrower than f32, where it makes a difference
+  bool eager_rounding = false;  // for tensors narrower than f32, where it makes a difference
   bool depth = false;           // 3-D
   bool backward = false;        // both directions
 };

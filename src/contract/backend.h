@@ -1,4 +1,4 @@
-// What a backend owes to the folders above it: devices with memory and a stopwatch, and algorithms
+// Defines what a backend owes to the folders above it: devices with memory and a stopwatch, and algorithms
 // that refuse with a reason, list their configs, and build something that runs.
 #pragma once
 
@@ -55,7 +55,7 @@ class Backend {
   // power supply is the reason; empty where neither is or nobody can tell.
   virtual std::string clock_drift() { return {}; }
   virtual Ceilings measure_ceilings() = 0;
-  // What a Precision::automatic problem of f32 tensors means here.
+  // Holds what a Precision::automatic problem of f32 tensors means here.
   virtual Precision default_precision() const = 0;
 };
 
@@ -68,11 +68,11 @@ class Executable {
   virtual std::size_t packed_bytes() const = 0;  // at least 1
   virtual void pack(const void* w, const void* bias, void* packed, Stream stream) const = 0;
   virtual void run(const Tensors& tensors, const void* packed, Stream stream) const = 0;
-  // Whether the sum is rounded to the output's type before the epilogue, as a vendor's sequence of kernels
-  // does that stores it: such an answer is judged by the oracle's of a rounded sum.
+  // Tells whether the sum is rounded to the output's type before the epilogue, as a vendor's sequence of
+  // kernels does that stores it: such an answer is judged by the oracle's of a rounded sum.
   virtual bool rounds_sum() const { return false; }
-  // Whether sums of products of small integers come out exact. Where not, they are judged as real numbers
-  // are.
+  // Tells whether sums of products of small integers come out exact. Where not, they are judged as real
+  // numbers are.
   virtual bool exact_on_integers() const { return true; }
   // True where NaN and infinities are where the oracle has them, and denormal numbers count. Where not, it is
   // checked on other numbers alone.
@@ -101,7 +101,7 @@ class Algorithm {
   virtual Support supports(const ConvProblem&, const DeviceInfo&) const = 0;
   // In words what it does beside its kernel, where that is something to know: conversions of layout.
   virtual std::string remark(const ConvProblem&) const { return {}; }
-  // What each field of a config means.
+  // Returns what each field of a config means.
   virtual std::vector<ConfigField> fields() const { return {}; }
   // Every valid config, most promising first: the first is the answer when nothing was measured.
   virtual std::vector<Config> candidates(const ConvProblem&, const DeviceInfo&) const = 0;
@@ -110,14 +110,14 @@ class Algorithm {
   virtual double bound_us(const ConvProblem&, const DeviceInfo&, const Config&, const Ceilings&) const {
     return 0;
   }
-  // What a model says that it takes (microseconds): first guesses of several algorithms are compared by it.
-  // Nothing where there is no model.
+  // Returns what a model says that it takes (microseconds): first guesses of several algorithms are compared
+  // by it. Nothing where there is no model.
   virtual std::optional<double> estimated_us(const ConvProblem&, const DeviceInfo&, const Config&) const {
     return std::nullopt;
   }
-  // Whether build() would take this config: records and command lines come from outside.
+  // Tells whether build() would take this config: records and command lines come from outside.
   virtual Support accepts(const ConvProblem&, const DeviceInfo&, const Config&) const = 0;
-  // Whether build() compiles a kernel for this problem alone: half a second that is not always at hand.
+  // Tells whether build() compiles a kernel for this problem alone: half a second that is not always at hand.
   virtual bool compiles(const Config&) const { return device_kind() == Device::Kind::cuda && !vendor(); }
   // Compiles what build() would and leaves it in a cache, without touching the device: child processes do so
   // ahead of a trial. Throws as build() does.

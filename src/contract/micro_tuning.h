@@ -51,7 +51,7 @@ struct StageParameters {
 std::string to_string(const StageConfig& config,
                       const StageParameters& names = {});  // "num_warps=4 num_stages=2"
 
-// What is known of the original's occupancy, from a profiler or from the compiler.
+// Describes what is known of the original's occupancy, from a profiler or from the compiler.
 struct OccupancyEvidence {
   std::optional<double> achieved;          // share of a multiprocessor's warps, measured
   std::optional<int> registers;            // a thread
@@ -77,7 +77,7 @@ struct StageList {
 WarpsAnswer suggested_warps(std::int64_t warps, const OccupancyEvidence& evidence, const Target& target,
                             const StageParameters& parameters);
 
-// What a compiler made of one config.
+// Describes what a compiler made of one config.
 struct CompiledConfig {
   int registers = 0;            // a thread
   std::int64_t smem_bytes = 0;  // a block
@@ -89,7 +89,8 @@ struct CompiledConfig {
 WarpsAnswer compiled_warps(const StageConfig& original, const OccupancyEvidence& evidence,
                            const Target& target, const StageParameters& parameters,
                            const std::function<CompiledConfig(const StageConfig&)>& compiled);
-// Where `tasks` in equal turns are all that `threads` have to do, and `sharers` of the tasks share a tile.
+// Returns where `tasks` in equal turns are all that `threads` have to do, and `sharers` of the tasks share a
+// tile.
 WarpsAnswer suggested_sharers(std::int64_t sharers, std::int64_t tasks, std::int64_t threads,
                               const StageParameters& parameters);
 
@@ -112,8 +113,8 @@ StageList micro_tuning(const StageConfig& original, const OccupancyEvidence& evi
 std::vector<StageConfig> stage_candidates(const StageConfig& original, const Target& target,
                                           const StageParameters& parameters);
 
-// What limits the original, as far as the evidence goes: an upper bound where part of it is missing.
-// `certain` is false where what is missing could limit more than what is known.
+// Describes what limits the original, as far as the evidence goes: an upper bound where part of it is
+// missing. `certain` is false where what is missing could limit more than what is known.
 struct KnownOccupancy {
   Occupancy bound;
   bool certain = false;

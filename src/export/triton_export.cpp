@@ -10,7 +10,7 @@
 namespace convtune {
 namespace {
 
-constexpr std::int64_t kMostGroups = 65'535;  // of a grid's last axis
+constexpr std::int64_t kMostGroups = 65'535;  // per grid's last axis
 constexpr std::int64_t kMostUnrolled = 64;    // taps
 
 void check(const ExportModule& module, const ExportOptions& options) {

@@ -7,7 +7,7 @@
 // `confidence`. With the defaults: after 10 rounds at 99.8 %, after 20, 40, 80, 160, 320 and 640 at 99.87 %.
 // Running out of time replaces the next look by the last one, so it never adds a look.
 //
-// Where a third of the samples are disturbed by half their time and more, every third round of a gain of 30 %
+// If a third of the samples are disturbed by half their time and more, every third round of a gain of 30 %
 // shows a loss: ten rounds prove nothing then, nor do forty, and a hundred do.
 //
 // The interval is the exact one of order statistics, so a challenger whose true gain is min_gain or
@@ -39,7 +39,7 @@
 namespace convtune {
 namespace {
 
-constexpr double kLeaning = 0.75;  // of the interval that an undecided contest leans by
+constexpr double kLeaning = 0.75;  // for the interval that an undecided contest leans by
 constexpr double kBusy = 0.25;     // of a side's samples interrupted; fewer leave a median as it is
 
 double checked_time(const std::function<double()>& side, const char* name) {
@@ -74,7 +74,7 @@ struct Side {
   const char* name;
   std::vector<double>& us;
   int& interrupted;
-  double cpu_us = 0;  // of the last sample; 0: nobody knows
+  double cpu_us = 0;  // for the last sample; 0: nobody knows
 
   double sample(const std::function<Witness()>& witness) {
     us.push_back(checked_time(run, name));

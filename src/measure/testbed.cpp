@@ -49,7 +49,7 @@ void in_parts(std::int64_t count, const Body& body) {
                     [&](int, std::int64_t begin, std::int64_t end) { body(begin, end); });
 }
 
-// Whether numbers of the type are exact in products of the precision.
+// Tells whether numbers of the type are exact in products of the precision.
 bool is_exact(DType type, Precision precision) {
   if (precision == Precision::automatic || precision == Precision::fp32)
     return true;  // the sum's own rounding covers them
@@ -57,7 +57,7 @@ bool is_exact(DType type, Precision precision) {
   return row.products == precision || (precision == Precision::tf32 && row.mantissa_bits <= 11);
 }
 
-// Whether the activation of an exact sum is exact.
+// Tells whether the activation of an exact sum is exact.
 bool is_exact(Activation activation) {
   return activation == Activation::none || activation == Activation::relu || activation == Activation::clip;
 }
@@ -250,7 +250,7 @@ bool Testbed::is_right(const Sample& sample, float got, const Executable& execut
                          (denormals == 0 || keeps_denormals(problem_));
   const bool exact_activation = is_exact(problem_.activation);
   if (exact_sum && exact_activation) return false;
-  // Of expf, erff, tanhf and what is made of them. cuDNN's gelu_tanh is off by 1.84e-6 at 1 and -1.
+  // Errors of expf, erff, tanhf and what is made of them. cuDNN's gelu_tanh is off by 1.84e-6 at 1 and -1.
   const double functions = problem_.activation == Activation::gelu_tanh ? 0x1p-19 : 0x1p-20;
   const double roundings = problem_.rounding == Rounding::eager && !exact_sum ? 4 * magnitude
                            : sum_rounded && !exact_sum ? std::abs(value) + std::abs(sum)

@@ -14,8 +14,8 @@
 
 namespace convtune {
 
-// Where timed runs find their tensors. On a CPU the caches keep what is small enough, as the layer before
-// leaves it there and the next one finds it; else, and on request, they come from memory.
+// Describes where timed runs find their tensors. On a CPU the caches keep what is small enough, as the layer
+// before leaves it there and the next one finds it; else, and on request, they come from memory.
 enum class TimedFrom { caches, memory };
 // Caches, where they keep a problem's tensors.
 TimedFrom timed_from(const ConvProblem& problem, const DeviceInfo& device);
@@ -42,7 +42,7 @@ class Testbed {
           std::int64_t samples, TimedFrom from = TimedFrom::caches);
 
   std::int64_t samples() const { return std::ssize(samples_); }
-  std::int64_t elements() const { return result_.elements + result_.bias_elements; }  // of the result
+  std::int64_t elements() const { return result_.elements + result_.bias_elements; }  // for the result
 
   // Packs the weights for an executable, poisons the sampled elements of the result, runs, and looks: the
   // samples, then every canary. Never throws for a wrong answer.

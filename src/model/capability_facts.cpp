@@ -9,7 +9,7 @@
 namespace convtune {
 namespace {
 
-// Where the columns come from.
+// The source of the columns.
 // Limits: "CUDA C++ Programming Guide", table "Technical Specifications per Compute Capability", as libcu++
 // has them (cuda/__device/arch_traits.h, where 8.8 is 8.6) and CUDA 13.0's cuda_occupancy.h. 10.1 is what
 // CUDA 12 calls 11.0.

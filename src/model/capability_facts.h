@@ -53,9 +53,9 @@ std::optional<ComputeCapability> parse_capability(std::string_view text);
 // Bytes that a block may have on every GPU of the table.
 std::int64_t smem_per_block_anywhere();
 
-// What NVRTC compiles for: "sm_89", "sm_90a".
+// Returns what NVRTC compiles for: "sm_89", "sm_90a".
 std::string isa_of(ComputeCapability capability);
-// The same for nvcc's virtual architecture: "compute_90a".
+// As above, for nvcc's virtual architecture: "compute_90a".
 std::string virtual_isa_of(ComputeCapability capability);
 
 }  // namespace convtune

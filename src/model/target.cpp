@@ -24,7 +24,7 @@ std::int64_t rounded_up(std::int64_t value, std::int64_t step) {
   return (value + step - 1) / step * step;
 }
 
-// What the capability decides.
+// Sets what the capability decides.
 void set_limits(Target& target, ComputeCapability capability) {
   const CapabilityFacts facts = capability_facts(capability);
   target.architecture = facts.architecture;

@@ -34,7 +34,7 @@ constexpr double kClusterUs = 0.8;
 // A conversion of layout, of 3 to 134 MB on an H200: 5 us, and 3.7 of 4.8 TB/s.
 constexpr double kConversionUs = 5, kConversionReached = 0.77;
 constexpr double kBlockCycles = 2000;  // to begin a block: its indices, its first load from memory
-// Where a block takes tile after tile alone on its multiprocessor, nobody else works there until all its
+// If a block takes tile after tile alone on its multiprocessor, nobody else works there until all its
 // stages are under way, and from the last product to the last store. Small 1x1 layers on an H100: 4 us.
 constexpr double kFillCycles = 4500;
 constexpr double kLoadCycles = 800;   // from a load to its data, under way to memory: Little's law
@@ -42,7 +42,7 @@ constexpr double kWarpsIssue = 0.4;   // instructions a cycle of one warp, each 
 constexpr double kIssueACycle = 4;    // four schedulers; and a warp of independent multiply-adds fills one
 constexpr double kSpecialCycles = 8;  // of a warp's special function on one of four schedulers
 constexpr double kTmaPower = 4;
-constexpr double kWarpsTensor = 0.5;   // of a tensor core that one warp keeps busy: products, then operands
+constexpr double kWarpsTensor = 0.5;   // per tensor core that one warp keeps busy: products, then operands
 constexpr double kCopyWavefronts = 4;  // an asynchronous copy of 4 bytes a thread, in shared memory and L1
 constexpr double kSpillPasses = 2;     // stored and loaded
 constexpr double kSmemBytes = 128;     // a wavefront

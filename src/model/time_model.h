@@ -9,7 +9,7 @@
 
 namespace convtune {
 
-// What a tile takes from a multiprocessor in a part of its life.
+// Describes what a tile takes from a multiprocessor in a part of its life.
 struct Phase {
   double products = 0;      // on tensor cores: an m16n8k8 of TF32, or as many cycles of another precision
   double instructions = 0;  // of warps
@@ -19,14 +19,14 @@ struct Phase {
   double waits = 0;         // of a whole block for a barrier
 };
 
-// What a kernel does: so many tiles alike, each loaded, multiplied and stored.
+// Describes what a kernel does: so many tiles alike, each loaded, multiplied and stored.
 struct TileWork {
   double tiles = 0;
   Phase load, multiply, store;
   double input_bytes = 0;      // that memory must read for all tiles together
   double converted_bytes = 0;  // read and written by kernels before and after it, which are `conversions`
   double conversions = 0;
-  double stored_bytes = 0;     // of a tile, in `pieces` that are contiguous in the output
+  double stored_bytes = 0;     // per tile, in `pieces` that are contiguous in the output
   double pieces = 0;           // each from one place at one time
   double part_sectors = 0;     // sectors of 32 bytes at their ends, of which they write a part
   double copies = 0;           // asynchronous ones of 4 bytes a thread, by warps
@@ -42,7 +42,7 @@ struct TileWork {
   double stored_beside_cycles = 0;  // else, for so long
 };
 
-// What the compiler made of it, and how it is launched.
+// Describes what the compiler made of it, and how it is launched.
 struct BlockShape {
   int threads = 0;
   std::int64_t spill_bytes = 0;  // a thread
@@ -52,8 +52,8 @@ struct BlockShape {
 
 struct TimeEstimate {
   double us = 0;
-  // What it waits for most: "memory", "tensor cores", "multiply-adds", "special functions", "issue", "shared
-  // memory", "L2", or "latency": blocks that are too few to hide what each waits for.
+  // Holds what it waits for most: "memory", "tensor cores", "multiply-adds", "special functions", "issue",
+  // "shared memory", "L2", or "latency": blocks that are too few to hide what each waits for.
   std::string_view bound;
 };
 

@@ -52,7 +52,7 @@ def parse(data):
 
 
 def check_text(model):
-    """What is no UTF-8 protobuf hands out as bytes."""
+    """Whatever is no UTF-8 protobuf hands out as bytes."""
     for graph in [model.graph, *model.functions]:
         names = [name for node in all_nodes(graph) for name in (node.name, node.op_type, node.domain, *node.input, *node.output)]
         if graph is model.graph:
@@ -99,7 +99,7 @@ def inlined(model):
         raise Refused(f"it is over {MOST_NODES} nodes, its functions written out")
     try:
         return onnx.inliner.inline_local_functions(model)
-    except Exception as error:  # of C++
+    except Exception as error:  # an exception of C++
         raise Refused(f"its functions cannot be written out: {first_line(error)}") from None
 
 
@@ -174,7 +174,7 @@ def set_shapes(graph, batch, asked):
         for dim in one.type.tensor_type.shape.dim if one.type.HasField("tensor_type") else ():
             if dim.dim_param in symbols:
                 dim.dim_value = symbols[dim.dim_param]
-    if changed:  # what the file says of the others is of the old ones
+    if changed:  # the file's text others is of the old ones
         del graph.value_info[:]
         for one in graph.output:
             if one.type.HasField("tensor_type"):
@@ -211,7 +211,7 @@ def inferred_shapes(model):
 
 
 def folded_shapes(model):
-    """What is inferred of the shapes once all that small constants and shapes come to is worked out."""
+    """Returns what is inferred of the shapes once all that small constants and shapes come to is worked out."""
     folding = Folding(model)
     folding.further({})
     shapes, ends = inferred_shapes(model), time.process_time() + MOST_SECONDS

@@ -62,7 +62,7 @@ class Folding:
                 try:
                     if self.fold(node, shapes):
                         folded.add(at)
-                except Exception:  # of a node that is none: it stays
+                except Exception:  # per node that is none: it stays
                     pass
                 self.seconds -= time.process_time() - begun
         if folded:

@@ -8,7 +8,7 @@ from onnx_graph import attribute, onnx
 
 FUSED = ("FusedConv", "NhwcFusedConv", "NhwcConv")
 ACTIVATIONS = ("Gelu", "BiasGelu", "FastGelu", "QuickGelu")
-PARAMETERS = {"LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta"), "Clip": ("min", "max")}  # of an activation
+PARAMETERS = {"LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta"), "Clip": ("min", "max")}  # per activation
 
 
 class Writer:

@@ -13,9 +13,9 @@ try:
 except ImportError as error:  # the reader's answer says so
     onnx, why_not = None, str(error)
 
-MOST_CONSTANT_ELEMENTS = 1024  # of which values are asked for: shapes, bounds, factors
+MOST_CONSTANT_ELEMENTS = 1024  # tensors of which values are asked for: shapes, bounds, factors
 MOST_POINTWISE = 16  # nodes of one activation
-# Where two formulas are compared. An activation is recognised by its values, however a file spells it; constants
+# Points at which two formulas are compared. An activation is recognised by its values, however a file spells it; constants
 # may have been rounded to half precision, so that equal means equal to about three digits.
 LARGE = 1e30  # stands for infinity
 POINTS = [x / 4 for x in range(-48, 49)] + [-LARGE, LARGE]
@@ -33,7 +33,7 @@ def attribute(node, name, default=None):
 
 
 def integers(node, name, default, *counts):
-    """Of an attribute, as many as one of the counts says, or the default."""
+    """Reads an attribute, as many as one of the counts says, or the default."""
     value = attribute(node, name, None) or default
     if not isinstance(value, list) or not all(isinstance(one, int) for one in value):
         raise ValueError(f"its attribute {name} is no list of integers")
@@ -51,7 +51,7 @@ def subgraphs(node):
 
 
 def all_nodes(graph):
-    """Those of the graphs within, too."""
+    """Nodes of the graphs within, too."""
     graphs = [graph]
     while graphs:
         for node in graphs.pop().node:
@@ -120,7 +120,7 @@ ARITHMETIC = {
 
 
 def pointwise(node):
-    """What a node computes of each number, as a function of its inputs' numbers; None where it is no such node.
+    """Returns what a node computes of each number, as a function of its inputs' numbers; None where it is no such node.
     An input that is left out is None."""
     kind = node.op_type
     if node.domain not in ("", "ai.onnx"):
@@ -221,7 +221,7 @@ class Graph:
         return readers[0] if len(readers) == 1 and value not in self.kept and id(readers[0]) not in self.claimed else None
 
     def is_per_channel(self, name, value, node):
-        """Whether a constant is one number for each channel of `value`, or one for all."""
+        """Tells whether a constant is one number for each channel of `value`, or one for all."""
         of, extents = self.extents(value), self.extents(name)
         if not self.is_constant(name) or extents is None or None in extents or of is None or len(of) < 2:
             return False
@@ -232,7 +232,7 @@ class Graph:
         return [1] * (len(of) - len(extents)) + list(extents) == [1, of[1]] + [1] * (len(of) - 2)
 
     def sums(self, value, weights):
-        """What is added to a convolution's sum: (the value after it, whether there is a bias, a residual)."""
+        """Returns what is added to a convolution's sum: (the value after it, whether there is a bias, a residual)."""
         bias = residual = False
         while (node := self.only_reader(value)) is not None and node.output:
             kind, others = node.op_type, [name for name in node.input if name != value]
@@ -287,7 +287,7 @@ class Graph:
         return found[0]
 
     def values(self, node, computed):
-        """Of its output at POINTS; None where it is not computed number by number from what is there."""
+        """Values of its output at POINTS; None where it is not computed number by number from what is there."""
         if id(node) in self.claimed or len(node.output) != 1 or len(node.input) > 3:
             return None
         try:

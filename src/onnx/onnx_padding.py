@@ -63,7 +63,7 @@ def split(totals, more_behind):
 
 
 def transposed_paddings(node, image, filters, strides, dilations):
-    """Of a ConvTranspose: its paddings, and its output's extents, which must be those of a gradient."""
+    """Reads a ConvTranspose: its paddings, and its output's extents, which must be those of a gradient."""
     axes = len(image)
     auto = attribute(node, "auto_pad", b"NOTSET")
     extra = integers(node, "output_padding", [0] * axes, axes)
@@ -73,7 +73,7 @@ def transposed_paddings(node, image, filters, strides, dilations):
     if not wanted and auto in ("SAME_UPPER", "SAME_LOWER"):
         wanted = [size * step for size, step in zip(image, strides)]
     if wanted:
-        wanted = wanted[-axes:]  # where they are more than there are, nothing is cut off and zeros follow
+        wanted = wanted[-axes:]  # if they are more than there are, nothing is cut off and zeros follow
         front, back = split([max(size - want, 0) for size, want in zip(full, wanted)], auto == "SAME_UPPER")
     else:
         front, back = paddings(node, image, filters, strides, dilations)

@@ -105,7 +105,7 @@ def why_none(node):
 def convolutions(graph):
     """(listed, skipped): (name, line) and (what, why, name), in the order of the file."""
     found = {}
-    for node in reversed(graph.nodes):  # of two convolutions whose sum is taken the later one can add the other's
+    for node in reversed(graph.nodes):  # among two convolutions whose sum is taken the later one can add the other's
         if node.op_type in ("Conv", "ConvTranspose") and node.domain in ("", "ai.onnx"):
             try:
                 found[id(node)] = line_of(node, graph)

@@ -1,4 +1,4 @@
-// What tune and bench found: all cases at a glance, then each by itself.
+// Defines what tune and bench found: all cases at a glance, then each by itself.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -272,7 +272,7 @@ Markup facts(const ReportRow& row) {
   return markup("<dl>\n{}</dl>\n", list);
 }
 
-// What a shell takes; a problem's text has no character that it would read otherwise.
+// Returns what a shell takes; a problem's text has no character that it would read otherwise.
 Markup commands(const ReportRow& row, const ReportEnvironment& environment) {
   const std::string& device = row.comparison.device.fingerprint;
   const std::string where = device.starts_with("cuda|")

@@ -41,7 +41,7 @@ Markup section(const VerifyReport& verified, const ReportEnvironment&, const Pla
 
 namespace {
 
-// What tells the configs apart: their words without those that all of them have.
+// Returns what tells the configs apart: their words without those that all of them have.
 std::vector<std::string> names_of(const std::vector<MeasuredConfig>& configs) {
   std::vector<std::vector<std::string>> words;
   for (const MeasuredConfig& one : configs) {
@@ -197,7 +197,7 @@ Markup section(const ModelReport& model, const ReportEnvironment&, const Place& 
   if (model.layers.empty()) {
     html += paragraph("No convolution ran.");
   } else {
-    // Where most of the time goes stands first.
+    // The layer where most of the time goes stands first.
     std::vector<const ModelLayer*> layers;
     for (const ModelLayer& layer : model.layers) layers.push_back(&layer);
     const auto total = [](const ModelLayer* layer) {

@@ -11,7 +11,7 @@ namespace convtune::page {
 namespace {
 
 constexpr double kTop = 44, kBottom = 372, kHeight = 420;
-constexpr double kLetter = 6.6, kLine = 13;  // of a label
+constexpr double kLetter = 6.6, kLine = 13;  // per label
 
 // Labels that do not lie on one another. Those that find no place are left out: the table has their names.
 class Labels {
@@ -88,7 +88,7 @@ Markup roof_lines(const Roof& roof, const Axis& x, const Axis& y, Labels& labels
     shapes += label({right - 4, y.at(peak) - 6}, text, Anchor::end, "of-roof");
   }
   if (copy > 0 && with_memory) {
-    // Where it leaves the plot below or above, it is cut there.
+    // If it leaves the plot below or above, it is cut there.
     const double first = std::max(x.low(), y.low() / copy);
     const double last = std::min(ridge > 0 ? ridge : x.high(), y.high() / copy);
     if (first < last) {
@@ -144,7 +144,7 @@ Drawing draw(const std::vector<RooflineMark>& marks, const std::vector<Roof>& ro
   for (const RooflineMark& one : marks)
     if (one.who == Who::peer && one.flops_per_second > 0) peers.push_back(at(one));
   shapes += dots(peers, "peer");
-  // What matters most is drawn last, over the others, and named first.
+  // Whatever matters most is drawn last, over the others, and named first.
   for (const Who who : {Who::best_peer, Who::own})
     for (const RooflineMark& one : marks)
       if (one.who == who && one.flops_per_second > 0) {

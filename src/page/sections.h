@@ -8,7 +8,7 @@
 
 namespace convtune::page {
 
-// Where a part stands: what its ids begin with, and its headings' level.
+// Describes where a part stands: what its ids begin with, and its headings' level.
 struct Place {
   std::string id;
   int level = 2;
@@ -24,7 +24,7 @@ Markup section(const Analyzed& analyzed, const ReportEnvironment& environment, c
 
 // True where the rows are a model's.
 bool is_model(const std::vector<ReportRow>& rows);
-// Where a model's time goes; nothing where the rows are no model's.
+// Returns where a model's time goes; nothing where the rows are no model's.
 Markup model_times_section(const std::vector<ReportRow>& rows, const Place& place);
 
 // A page of 60 cases stays below 500 KiB: of many cases each shows less.

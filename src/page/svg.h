@@ -1,4 +1,5 @@
-// What the charts are drawn with: axes, shapes by the classes of the style sheet, the frame round them.
+// Defines what the charts are drawn with: axes, shapes by the classes of the style sheet, the frame round
+// them.
 #pragma once
 
 #include <functional>

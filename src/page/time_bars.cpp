@@ -29,7 +29,7 @@ bool has_time(const TimeBar& bar) {
 }
 
 struct Scales {
-  double size, most, floor_us;  // of what is drawn, in microseconds
+  double size, most, floor_us;  // the size of what is drawn, in microseconds
 };
 
 bool is_cut(const TimeBar& bar, const Scales& scales) {

@@ -90,7 +90,7 @@ DeviceInfo device_info(Device device) {
     if (info.device == device) return info;
     names += (names.empty() ? "" : ", ") + to_string(info.device) + " (" + info.name + ")";
   }
-  std::string why;  // what was looked for and not found, where it was a GPU
+  std::string why;  // libraries looked for and not found, where it was a GPU
   if (device.kind == Device::Kind::cuda)
     for (const Probe& probe : cuda::probes())
       if (!probe.found) why += "; " + probe.what + ": " + probe.detail;

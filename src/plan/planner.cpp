@@ -49,7 +49,7 @@ std::optional<Record> valid_record(const ConvProblem& recorded, const ConvProble
   return record;
 }
 
-// The same layer at another batch size is the near neighbour that is worth following: its best
+// This layer at another batch size is the near neighbour that is worth following: its best
 // config is nearly always good here too.
 std::optional<Record> nearest_record(const ConvProblem& problem, const DeviceInfo& device, bool ours_only) {
   ConvProblem other = problem;

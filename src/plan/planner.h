@@ -10,20 +10,20 @@
 
 namespace convtune {
 
-// What Precision::automatic means where it means `of_f32` for f32 tensors: products of half-precision ones
-// are exact in their own precision, and fastest so.
+// Returns what Precision::automatic means where it means `of_f32` for f32 tensors: products of half-precision
+// ones are exact in their own precision, and fastest so.
 Precision automatic_precision(const ConvProblem& problem, Precision of_f32);
 
 // The problem as the device will run it: validated, Precision::automatic replaced.
 ConvProblem resolve(const ConvProblem& problem, const Backend& backend);
-// The same for a device that need not be here, where it means `of_f32` for f32 tensors.
+// As above, for a device that need not be here, where it means `of_f32` for f32 tensors.
 ConvProblem resolve(const ConvProblem& problem, Precision of_f32);
 
 // The record that answers this problem on this device, if one still holds: its algorithm exists,
 // accepts the config and has the same source hash.
 std::optional<Record> find_record(const ConvProblem& resolved, const DeviceInfo& device);
 
-// Whether one row of the table would build the record's config for `problem` today.
+// Tells whether one row of the table would build the record's config for `problem` today.
 bool still_holds(const Record& record, const ConvProblem& problem, const DeviceInfo& device);
 
 // A plan's why, or an answer's reason, and what the algorithm does beside its kernel for this problem.
@@ -34,9 +34,9 @@ Plan choose(const ConvProblem& resolved, const DeviceInfo& device);
 // The best of the algorithms that have a source, whatever the vendor's library has: for callers who cannot
 // run that one, or have it already. Throws as choose does.
 Plan choose_ours(const ConvProblem& resolved, const DeviceInfo& device);
-// What choose answers where there are no records. `ours_only`: of the algorithms that have a source.
+// Whatever choose answers where there are no records. `ours_only`: of the algorithms that have a source.
 Plan first_guess(const ConvProblem& resolved, const DeviceInfo& device, bool ours_only = false);
-// The same of a table of the caller's.
+// As above, for a table of the caller's.
 Plan first_guess_among(const std::vector<const Algorithm*>& table, const ConvProblem& resolved,
                        const DeviceInfo& device, bool ours_only = false);
 

@@ -61,8 +61,8 @@ struct Names {
   std::unordered_map<std::string, std::vector<Entry>> layers;  // each by ascending batch
 
   bool is_of(const fs::path& other, fs::file_time_type last_change) const {
-    // What is written within one tick of the clock changes the folder's time once: a list that was made right
-    // after a change may lack what came right after the list.
+    // Whatever is written within one tick of the clock changes the folder's time once: a list that was made
+    // right after a change may lack what came right after the list.
     constexpr auto kTick = std::chrono::seconds(1);
     return folder == other && changed == last_change && listed >= last_change + kTick;
   }
@@ -121,7 +121,7 @@ class Newest {
 
 std::vector<std::int64_t> recorded_batches(const Database& database, const ConvProblem& problem,
                                            const std::string& device) {
-  constexpr int kMostNames = 500;  // of other devices, mostly: what is farther is no neighbour
+  constexpr int kMostNames = 500;  // names of other devices, mostly: what is farther is no neighbour
   const auto names = once([] { return Newest(); }).of(database.folder());
   ConvProblem other = problem;
   const auto name_of = [&] { return database.path_of(other, device).filename().string(); };

@@ -1,4 +1,5 @@
-// What a config's kernel takes of a GPU: of a winner for reports, and for the rules of the last stage.
+// Defines what a config's kernel takes of a GPU: of a winner for reports, and for the rules of the last
+// stage.
 #pragma once
 
 #include <optional>

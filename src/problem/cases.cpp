@@ -18,7 +18,7 @@ namespace convtune {
 namespace {
 
 constexpr std::size_t kMaxFileBytes = std::size_t{64} << 20;
-// What `all` means is kept short, as it is waited for. The edges are for verifying: their timings say
+// Whatever `all` means is kept short, as it is waited for. The edges are for verifying: their timings say
 // nothing.
 constexpr std::string_view kAll[] = {"stem", "body", "depthwise"};
 constexpr std::string_view kBlanks = " \t\r";
@@ -155,7 +155,7 @@ std::vector<ConvProblem> load_suite(const std::string& name_or_path, std::vector
 }
 
 ConvProblem find_problem(std::string_view name_or_text) {
-  // Of all suites only one that has the name is parsed.
+  // Among all suites only one that has the name is parsed.
   const std::string named = fmt::format("\"{}\"", name_or_text);
   for (const EmbeddedFile& file : embedded_cases())
     if (file.text.find(named) != file.text.npos)

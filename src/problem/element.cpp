@@ -75,7 +75,7 @@ float load(DType type, const void* tensor, std::int64_t index) {
     case DType::bf16:
       return from_bf16(static_cast<const std::uint16_t*>(tensor)[index]);
   }
-  return std::numeric_limits<float>::quiet_NaN();  // of no type
+  return std::numeric_limits<float>::quiet_NaN();  // an element of no type
 }
 
 void store(DType type, void* tensor, std::int64_t index, double value) {

@@ -19,7 +19,7 @@ struct ElementRow {
   int bytes;                       // an element
   int mantissa_bits;               // with the implied one
   double least_normal, too_large;  // the least normal number, and the first power of two above all numbers
-  Precision products;      // of two numbers of the type, unless asked otherwise; automatic: the device's
+  Precision products;  // products of two numbers of the type, unless asked otherwise; automatic: the device's
   bool keeps_denormals;    // in products. Processors' instructions take those of bf16 from 0 (vdpbf16ps).
   unsigned char nan_byte;  // an element of such bytes alone is NaN
 

@@ -1,4 +1,4 @@
-// What becomes of a sum before it is stored, in double precision.
+// Defines what becomes of a sum before it is stored, in double precision.
 #pragma once
 
 #include "convtune/problem.h"

@@ -59,7 +59,7 @@ struct Windows {
   }
 
  private:
-  // Of a tap that the first output has at `at`, for the outputs from `first` on.
+  // Follows a tap that the first output has at `at`, for the outputs from `first` on.
   std::int64_t inside(Wide at, std::int64_t first) const {
     const Wide begin = std::max<Wide>({0, first, (stride - 1 - at) / stride});
     const Wide end = at < size ? std::min<Wide>(outputs, (size - 1 - at) / stride + 1) : 0;

@@ -16,7 +16,7 @@ namespace {
 
 __extension__ typedef __int128 Wide;  // holds any sum of products of two 64-bit numbers
 
-// What a line says of one axis: d, h or w. What it leaves out has benchdnn's number for it.
+// Describes what a line says of one axis: d, h or w. What it leaves out has benchdnn's number for it.
 struct Axis {
   std::int64_t image = 0, filter = 0, output = 0, stride = 1, dilation = 1;  // the dilation counts from 1
   std::optional<std::int64_t> before;                                        // padding
@@ -42,21 +42,22 @@ Axis read_axis(const ProblemLine& line, char name) {
   return axis;
 }
 
-// What has no default: image and filter of an axis that is there.
+// Handles what has no default: image and filter of an axis that is there.
 void check_complete(const ProblemLine& line, const Axis& axis, std::string_view image,
                     std::string_view filter, std::string_view rule = "") {
   if (axis.image == 0) line.fail_missing(image, rule);
   if (axis.filter == 0) line.fail_missing(filter, rule);
 }
 
-// Whether a depth that a line speaks of is none: a single plane, whatever its stride and dilation.
+// Tells whether a depth that a line speaks of is none: a single plane, whatever its stride and dilation.
 bool is_flat(const Axis& depth) {
   return !depth.is_there() || (depth.image == 1 && depth.filter == 1 && depth.output <= 1 &&
                                depth.before.value_or(0) == 0 && depth.stride > 0);
 }
 
-// Where a line has widths, benchdnn wants both sizes. Beyond it, what to_string writes where the image or the
-// filter is square: each width that is not there equals its height, and none stands without its height.
+// Returns where a line has widths, benchdnn wants both sizes. Beyond it, what to_string writes where the
+// image or the filter is square: each width that is not there equals its height, and none stands without its
+// height.
 void complete_short_width(const ProblemLine& line, const Axis& height, Axis& width) {
   const std::string_view missing = width.image == 0 ? "iw" : "kw";
   if (line.number("oh") || line.number("ow") || line.number("id"))
@@ -165,8 +166,8 @@ struct Pair {
   bool is_square() const { return h == w; }
 };
 
-// Whether a line must have every width, because benchdnn would copy none of them, or all (see check_square).
-// `steps`: strides, paddings, dilations counted from 0.
+// Tells whether a line must have every width, because benchdnn would copy none of them, or all (see
+// check_square). `steps`: strides, paddings, dilations counted from 0.
 bool needs_widths(Pair image, Pair filter, const std::array<Pair, 3>& steps) {
   if (!image.is_square() || !filter.is_square()) return !image.is_square() && !filter.is_square();
   constexpr std::array<std::int64_t, 3> kUsual = {1, 0, 0};

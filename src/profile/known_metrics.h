@@ -20,7 +20,7 @@ struct KnownMetrics {
   std::optional<double> memory_stall_share;  // of a warp's cycles, for what loads have not brought yet
   std::optional<double>
       local_loads;  // instructions or requests that load from local memory: spilled registers
-  std::optional<double> local_bytes;  // of local memory, loaded and stored
+  std::optional<double> local_bytes;  // bytes of local memory, loaded and stored
   std::string impossible;             // a metric that is there with a number that cannot be, in words
 
   // A reason that warps wait for, with its share of their cycles.

@@ -36,7 +36,7 @@ enum class Quantity {
   busiest_memory_share,  // the largest of L1, shared memory, L2 and DRAM
   l1_share,
   l2_share,
-  issue_cycles,  // of a warp from one instruction to its next
+  issue_cycles,  // per warp from one instruction to its next
   stall,
   local_loads,
   local_load_sectors,

@@ -17,7 +17,7 @@
 namespace convtune {
 namespace {
 
-constexpr std::size_t kMaxBytes = std::size_t{64} << 20;  // of what ncu prints of a whole model
+constexpr std::size_t kMaxBytes = std::size_t{64} << 20;  // more than what ncu prints of a whole model
 Error bad(const std::string& why) {
   return Error(ErrorKind::invalid_argument, "metrics: " + why);
 }
@@ -63,7 +63,8 @@ bool may_be_json(std::string_view text) {
 }
 
 RawProfile read_profile(std::string_view text) {
-  if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);  // what editors on Windows begin a file with
+  if (text.starts_with("\xef\xbb\xbf"))
+    text.remove_prefix(3);  // the mark that editors on Windows begin a file with
   if (may_be_json(text)) return read_json(text);
   if (text.starts_with("NVR"))
     throw bad(
@@ -131,7 +132,7 @@ std::string to_json(const std::vector<KernelMetrics>& kernels) {
     json += kernel.values.empty() ? "}" : "\n  }";
   }
   json += "\n}\n";
-  read_json(json).read();  // what is written can be read
+  read_json(json).read();  // metrics that are written can be read
   return json;
 }
 

@@ -14,7 +14,7 @@ namespace convtune {
 namespace {
 
 constexpr std::size_t kMaxJsonBytes = std::size_t{4} << 20, kMaxDepth = 8, kMaxKeyBytes = 4096;
-constexpr std::size_t kMaxMembers = 4096;  // of one object: kernels, or metrics of one
+constexpr std::size_t kMaxMembers = 4096;  // per object: kernels, or metrics of one
 
 Error bad_json(const std::string& why) {
   return Error(ErrorKind::invalid_argument, "metrics: " + why);

@@ -23,8 +23,8 @@ struct NcuAnswer {
   bool forbidden = false;               // this user may not read the GPU's counters
 };
 
-// What ncu_command() prints on standard output. Throws Error{invalid_argument} that names kernel and metric,
-// or the line, of what is no such table.
+// Returns what ncu_command() prints on standard output. Throws Error{invalid_argument} that names kernel and
+// metric, or the line, of what is no such table.
 NcuAnswer parse_ncu(std::string_view output);
 
 // Which of the launches is a plan's: of the kernel that is named as its algorithm, else, said in `note`, of

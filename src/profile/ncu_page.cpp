@@ -8,7 +8,7 @@
 namespace convtune {
 namespace {
 
-constexpr std::string_view kUnnamed = "unnamed kernel";  // of a page whose first line was not copied
+constexpr std::string_view kUnnamed = "unnamed kernel";  // per page whose first line was not copied
 
 bool is_numeric(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(),

@@ -17,7 +17,7 @@ Error bad_table(const std::string& why) {
   return Error(ErrorKind::invalid_argument, "ncu's table: " + why);
 }
 
-constexpr int kMostLines = 64;  // of a rule's text
+constexpr int kMostLines = 64;  // per rule's text
 
 using Fields = std::vector<std::string>;
 
@@ -85,7 +85,7 @@ class TableReader {
     id_ = column(names_, "ID");
     metric_ = column(names_, "Metric Name"), unit_ = column(names_, "Metric Unit");
     value_ = column(names_, "Metric Value");
-    if (!value_) value_ = column(names_, "Average");  // of --print-summary
+    if (!value_) value_ = column(names_, "Average");  // the column of --print-summary
     if (metric_ && !value_) throw bad_table("it has no column \"Metric Value\"");
     metrics_.clear();
     for (std::size_t i = 0; i < names_.size(); ++i)

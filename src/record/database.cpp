@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kMaxRecords = 1'000'000;
-constexpr std::size_t kMaxProblems = 20;  // of an import, said in words
+constexpr std::size_t kMaxProblems = 20;  // per import, said in words
 constexpr std::string_view kExtension = ".json";
 constexpr WayOut kWayOut{"CONVTUNE_DATA_DIR", true};
 
@@ -51,7 +51,7 @@ bool is_name_of_ours(std::string_view name, std::string_view extension) {
 bool is_record_name(std::string_view name) {
   return is_name_of_ours(name, kExtension);
 }
-// What a search has tried lies beside its record, as TrialLog names it.
+// Returns what a search has tried lies beside its record, as TrialLog names it.
 bool is_trials_name(std::string_view name) {
   return is_name_of_ours(name, ".jsonl");
 }
@@ -94,7 +94,7 @@ bool put(const PrivateFolder& folder, const Record& record, const Stays& stays) 
 }  // namespace
 
 fs::path Database::default_folder() {
-  // Where it is empty every look-up is a miss, and store says what to set.
+  // If it is empty every look-up is a miss, and store says what to set.
   return user_folder("CONVTUNE_DATA_DIR", "XDG_DATA_HOME", ".local/share");
 }
 
@@ -145,7 +145,7 @@ bool Database::store_if_missing(const Record& record) const {
 
 std::int64_t Database::erase_all() const {
   std::int64_t erased = 0, failures = 0;
-  std::string why;  // of the first
+  std::string why;  // for the first
   const auto erase_in = [&](const PrivateFolder& folder, bool (*is_ours)(std::string_view)) {
     folder.remove_left_overs();
     std::int64_t count = 0;

@@ -102,7 +102,7 @@ std::string to_line(const TrialEntry& entry) {
     json["unix_seconds"] = entry.unix_seconds;
   }
   std::string line = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  parse_entry(line);  // what could not be read back is not written
+  parse_entry(line);  // an entry that could not be read back is not written
   return line;
 }
 

@@ -1,4 +1,4 @@
-// What a search has tried so far, so that an interrupted one resumes: one append-only JSON-lines
+// Defines what a search has tried so far, so that an interrupted one resumes: one append-only JSON-lines
 // file per (problem, device) under DATA/trials/, which processes share. A line that cannot be read is
 // skipped.
 #pragma once
@@ -32,7 +32,7 @@ struct TrialEntry {
     retune,    // of no trial: a search that is to find everything out again begins
   };
   Event event = Event::result;
-  Trial trial;                    // of a result all of it, else what it is of
+  Trial trial;                    // per result all of it, else what it is of
   std::string process;            // of a start: process_identity()
   std::int64_t unix_seconds = 0;  // of a start
 };

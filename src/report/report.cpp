@@ -77,7 +77,7 @@ Json json_of(const T& value) {
   }
 }
 
-// What each kind of report has beside its environment.
+// Handles what each kind of report has beside its environment.
 void add_content(Json& json, const std::vector<ReportRow>& rows) {
   json["rows"] = json_of(rows);
   const ReportSummary summary = summarize(rows);

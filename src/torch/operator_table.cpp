@@ -18,7 +18,7 @@ bool Watched::holds_for(TensorHandle tensor) const {
 }
 
 Precision float32_precision() {
-  constexpr std::int32_t kCuda = 1, kConvolution = 1;  // of at::Float32Backend and at::Float32Op
+  constexpr std::int32_t kCuda = 1, kConvolution = 1;  // values of at::Float32Backend and at::Float32Op
   if (!shim->global_context || !shim->float32_precision) return {};
   return {shim->float32_precision(shim->global_context(), kCuda, kConvolution), true};
 }

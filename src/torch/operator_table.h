@@ -37,9 +37,9 @@ struct Watched {
 struct Entry {
   // The key: with the forms of x and of the residual, and the stream, of `launch`.
   std::string how;
-  Watched weight, bias;  // of no bias: nothing
+  Watched weight, bias;  // with no bias: nothing
   Sizes weight_sizes{};
-  std::int32_t precision = kAnyPrecision;  // what PyTorch's setting was, where the answer depends on it
+  std::int32_t precision = kAnyPrecision;  // PyTorch's setting, where the answer depends on it
   Launch launch;
   // The life of the entry.
   std::int64_t owner = 0;    // who takes it out again: a number of the caller's
@@ -75,7 +75,7 @@ class Table {
   // none.
   std::int64_t superseded_by(const Entry& like);
   bool holds(std::int64_t owner);
-  std::vector<std::int64_t> owners();  // of all entries, in no order
+  std::vector<std::int64_t> owners();  // for all entries, in no order
 
  private:
   using Entries = std::vector<std::shared_ptr<const Entry>>;

@@ -117,7 +117,7 @@ const char* convtune_torch_register(void) {
   return why.empty() ? nullptr : why.c_str();
 }
 
-// ---- What the Python package calls; convtune/torch/native.py declares it ----
+// ---- Functions that the Python package calls; convtune/torch/native.py declares it ----
 
 CONVTUNE_API const char* convtune_torch_register_defined(void) {
   const std::string& why = convtune::once([] { return registered(true); });

@@ -47,7 +47,7 @@ std::int32_t precision_of(const std::string& text, bool float32, bool on_gpu) {
   if (text != "auto") refuse("there is no precision \"" + text + "\"");
   if (!float32) return CONVTUNE_AUTOMATIC;
   if (!on_gpu) return CONVTUNE_FP32;
-  constexpr std::int32_t kNone = 0, kIeee = 1;  // of at::Float32Precision
+  constexpr std::int32_t kNone = 0, kIeee = 1;  // values of at::Float32Precision
   const Precision set = float32_precision();
   return set.known && (set.number == kNone || set.number == kIeee) ? CONVTUNE_FP32 : CONVTUNE_TF32;
 }

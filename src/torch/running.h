@@ -29,6 +29,6 @@ void check_face(convtune_status status);
 std::string fingerprint(const convtune_convolution* convolution);
 // "cpu", "cuda:0"
 std::string device_text(const Form& x);
-std::int32_t c_dtype(std::int32_t dtype);  // of convtune/c.h; throws where there is none
+std::int32_t c_dtype(std::int32_t dtype);  // the type of convtune/c.h; throws where there is none
 
 }  // namespace convtune::torch

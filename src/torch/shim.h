@@ -31,7 +31,7 @@ struct Device {
 struct OwnedTensor {
   OwnedTensor() = delete;
   OwnedTensor(const OwnedTensor&) = delete;
-  ~OwnedTensor();  // of none that was made here: who makes one hands it on
+  ~OwnedTensor();  // for none that was made here: who makes one hands it on
   void* tensor;
 };
 
@@ -65,7 +65,7 @@ struct Shim {
   Status (*new_stable_ivalue)(Value**);                                   // since 2.13; before it is `new`
   Status (*delete_stable_ivalue)(Value*);                                 // and `delete`
   Status (*get_current_cuda_stream)(std::int32_t device, void** stream);  // of a PyTorch with CUDA, and
-  std::int32_t (*cuda_stream_is_capturing)(void* stream, std::int32_t* capturing);  // of its CUDA runtime
+  std::int32_t (*cuda_stream_is_capturing)(void* stream, std::int32_t* capturing);  // for its CUDA runtime
   bool (*records_gradients)();
   // C++ names, which no ABI keeps: at::globalContext, the precision of its convolutions, what a tensor is
   // asked (`version` costs ten times as much by its operator's name), who watches this thread's calls, and

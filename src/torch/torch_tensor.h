@@ -36,7 +36,7 @@ inline const void* identity(TensorHandle tensor) {
 
 // False where it has not four dimensions: then only the sizes that are there have been looked at.
 bool read_form(TensorHandle tensor, Form& form);
-Sizes read_sizes(TensorHandle tensor);  // of four dimensions; others are 0
+Sizes read_sizes(TensorHandle tensor);  // sizes of four dimensions; others are 0
 void* address(TensorHandle tensor);
 // The object that owns a tensor's memory: null until it was learned where a tensor keeps it.
 const void* storage(TensorHandle tensor);

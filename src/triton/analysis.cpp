@@ -15,7 +15,7 @@
 namespace convtune {
 namespace {
 
-constexpr double kBusy = 0.6;                                   // of a unit's peak
+constexpr double kBusy = 0.6;                                   // per unit's peak
 constexpr double kEnoughOccupancy = 0.5, kFullOccupancy = 0.9;  // of the warps
 
 double tensor_core_tflops(const Target& target, DType type) {

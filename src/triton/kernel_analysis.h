@@ -25,7 +25,7 @@ class KernelAnalysis {
     double stake;  // about the share of the time that it is about
   };
   static constexpr double kFirst = 2, kWhole = 1;
-  static constexpr double kSaturated = 0.8;   // of a unit's peak
+  static constexpr double kSaturated = 0.8;   // per unit's peak
   static constexpr double kManyStalls = 0.2;  // of a warp's cycles, for memory
 
   void say(const char* what, std::string text, double stake = 0);
@@ -64,7 +64,7 @@ class KernelAnalysis {
   std::vector<Ranked> findings_;
   std::vector<std::pair<const char*, const char*>> missing_;  // findings, and the metrics that they need
   std::string contradiction_;
-  std::int64_t warps_ = 0;  // of the profiled config; 0 or less: not known
+  std::int64_t warps_ = 0;  // for the profiled config; 0 or less: not known
   int blocks_ = 0;          // on a multiprocessor at once; 0: not known
   TritonKernel::Loops loops_ = TritonKernel::Loops::any;
 };

@@ -29,10 +29,10 @@ Error bad(const std::string& message) {
 // One kernel of the file on its way to a list.
 struct Work {
   const TritonKernel* kernel = nullptr;
-  std::vector<TritonConfig> configs;  // of its list, as far as it is known
+  std::vector<TritonConfig> configs;  // for its list, as far as it is known
   KnownMetrics known;                 // what was profiled of it
   Original original;
-  StageParameters parameters;  // of the stage, as it applies to this kernel
+  StageParameters parameters;  // for the stage, as it applies to this kernel
   StageList list;
   RefinedKernel result;
 };
@@ -314,7 +314,7 @@ class Refining {
     return source.insert(at, comment + "\n");
   }
 
-  // What could be imported must be so still.
+  // Handles what could be imported must be so still.
   void check_import() {
     if (!options_.import_file || !compiler_.compiler()) return;
     say("importing the new file");

@@ -72,7 +72,7 @@ std::vector<const TritonKernel*> chosen_kernels(const TritonFile& file,
   if (asked.empty() && metrics.empty() &&
       std::any_of(found.begin(), found.end(), [](const TritonKernel* kernel) { return kernel->listed; }))
     std::erase_if(found, [](const TritonKernel* kernel) { return !kernel->listed; });
-  using Kind = RefineStage::Kind;  // those of which change no list
+  using Kind = RefineStage::Kind;  // rules of which change no list
   if (options.stage.kind == Kind::grid || options.stage.kind == Kind::tiles) return found;
   if (found.size() > 1 && (metrics.empty() || same_name(found) ||
                            (!options.original.empty() && options.several != RefineOptions::Several::first)))

@@ -15,7 +15,7 @@ std::vector<const TritonKernel*> chosen_kernels(const TritonFile& file,
                                                 const std::vector<KernelMetrics>& metrics,
                                                 const RefineOptions& options);
 
-// What was profiled of the kernel; null: nothing.
+// Returns what was profiled of the kernel; null: nothing.
 const KernelMetrics* metrics_of(const TritonKernel& kernel, const std::vector<KernelMetrics>& metrics);
 
 }  // namespace convtune

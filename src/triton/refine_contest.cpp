@@ -64,7 +64,7 @@ class Contest {
     return all;
   }
 
-  // Where it is none of the new list.
+  // Returns where it is none of the new list.
   void find_old_winner() {
     if (!q_.has_list || q_.listed.size() == 1) return;
     say("asking Triton's autotuner for the old list's winner");
@@ -97,7 +97,7 @@ class Contest {
     }
   }
 
-  // Whether this stage of the original is what Triton's words say.
+  // Tells whether this stage of the original is what Triton's words say.
   bool is_picked(const StageConfig& stage, const std::string& words) const {
     TritonConfig config = q_.original;
     config.stage = stage;
@@ -184,7 +184,7 @@ class Contest {
         one.n = contest.in_turns[i].n;
       }
       result_.best = places[contest.best];
-      result_.contests.clear();  // of a measurement before, in which a config failed
+      result_.contests.clear();  // per measurement before, in which a config failed
       for (const ContestResult& held : contest.contests)
         result_.contests.push_back({"original", list_[result_.best].reason, held});
       result_.accepted = contest.accepted;
@@ -237,7 +237,7 @@ class Contest {
   const RefineContestQuestion& q_;
   TritonRunSpec spec_;
   const std::vector<StageList::Entry>& list_;
-  std::string old_winner_, old_source_;           // where the old list's winner is none of list_
+  std::string old_winner_, old_source_;           // if the old list's winner is none of list_
   std::vector<std::unique_ptr<TritonRun>> runs_;  // as the list, then the old winner's; null: none
   RefineContest result_;
 };

@@ -79,7 +79,7 @@ class Parts {
   std::vector<std::pair<std::string, std::string_view>> parts_;
 };
 
-// What stands in the fence of a part, or the whole part.
+// Returns what stands in the fence of a part, or the whole part.
 std::string_view fenced(std::string_view part) {
   const std::size_t open = part.find("```");
   if (open == part.npos) return part;
@@ -191,7 +191,7 @@ class SheetReader {
   std::vector<std::pair<std::string, std::string>> fields_;
 };
 
-// Whether the rules ask for the file's parts in an order.
+// Tells whether the rules ask for the file's parts in an order.
 bool wants_order(std::string_view text) {
   const std::string low = lower(text);
   return low.find("order") != low.npos && low.find("imports") != low.npos;

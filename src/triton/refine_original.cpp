@@ -90,7 +90,7 @@ GridFit fit_grid(TritonFile& file, const TritonKernel& kernel, std::int64_t grid
                  const std::vector<std::pair<std::string, std::string>>& let) {
   GridFit fit;
   std::vector<std::optional<ConvProblem>> asked(problems.begin(), problems.end());
-  if (asked.empty()) asked.emplace_back();  // what is launched may not depend on it
+  if (asked.empty()) asked.emplace_back();  // the config that is launched may not depend on it
   for (const auto& one : asked) {
     std::string why_none;
     const std::vector<std::vector<TritonGrid>> launches = file.grids(kernel, {one, let}, why_none);
@@ -209,7 +209,7 @@ class Finder {
     return std::move(result_);
   }
 
-  // The same config twice is one config.
+  // A config that stands twice is one config.
   void drop_equal(std::vector<const TritonConfig*>& configs) {
     if (configs.size() < 2 || configs.size() > 512) return;
     std::vector<const TritonConfig*> kept;
@@ -344,7 +344,7 @@ Original find_original(const OriginalQuestion& question) {
 
 bool can_be_active(const TritonConfig& config, const KnownMetrics& profiled, const CompiledConfig& made,
                    const Target& target) {
-  constexpr double kRounding = 0.005;  // of a metric and of an average over time
+  constexpr double kRounding = 0.005;  // per metric and of an average over time
   if (!profiled.achieved_occupancy || config.stage.warps < 1) return true;
   OccupancyEvidence evidence;
   evidence.registers = made.registers > 0 ? std::optional(made.registers) : profiled.registers;

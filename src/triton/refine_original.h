@@ -14,7 +14,7 @@ namespace convtune {
 
 struct Original {
   TritonConfig config;
-  std::vector<TritonConfig> fitting;   // where several fit what was profiled, and none is taken
+  std::vector<TritonConfig> fitting;   // if several fit what was profiled, and none is taken
   std::string why;                     // not empty: which of `fitting` was profiled is not known
   bool none_fits = false;              // no config launches the grid that was profiled
   bool grid_is_open = false;           // its grid is not wholly worked out: more of its sizes would tell more
@@ -25,7 +25,7 @@ struct Original {
 struct OriginalQuestion {
   TritonFile& file;
   const TritonKernel& kernel;
-  const std::vector<TritonConfig>& configs;  // of its list
+  const std::vector<TritonConfig>& configs;  // for its list
   const std::string& why;                    // not empty: why there are none
   const KnownMetrics& metrics;
   const Target& target;
@@ -49,10 +49,10 @@ std::vector<TritonConfig> profiled_configs(TritonFile& file, const TritonKernel&
                                            const std::vector<std::pair<std::string, std::string>>& let,
                                            std::optional<ConvProblem>& problem, std::string& why);
 
-// Whether the words, "BLOCK_M" "32", are this config's.
+// Tells whether the words, "BLOCK_M" "32", are this config's.
 bool is_config(const TritonConfig& config, const std::vector<std::pair<std::string, std::string>>& words);
 
-// Whether a profiler's name is this kernel's: Triton adds "_0d1d2de" to some.
+// Tells whether a profiler's name is this kernel's: Triton adds "_0d1d2de" to some.
 bool is_kernel_name(std::string_view profiled, std::string_view kernel);
 
 }  // namespace convtune

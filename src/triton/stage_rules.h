@@ -14,7 +14,7 @@ namespace convtune {
 
 // Facts that conditions are about, as far as they are known of the kernel as it was profiled.
 struct StageFacts {
-  std::optional<double> registers = std::nullopt;  // of a thread
+  std::optional<double> registers = std::nullopt;  // per thread
   std::optional<bool> spills = std::nullopt, limited_by_registers = std::nullopt,
                       compute_bound = std::nullopt;
   std::optional<double> loads = std::nullopt;        // distinct pointers that it loads from

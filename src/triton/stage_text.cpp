@@ -58,7 +58,7 @@ std::vector<double> numbers_of(std::string_view text) {
 
 namespace {
 
-constexpr std::int64_t kLargestValue = 64;  // of a parameter of the stage
+constexpr std::int64_t kLargestValue = 64;  // per parameter of the stage
 constexpr double kManyRegisters = 128;      // of a thread, where a text calls them many and gives no number
 constexpr double kHighStalls = 0.2;         // where a text calls stalls high and gives no number
 
@@ -322,7 +322,7 @@ class StageReader {
 
   RefineStage stage_;
   std::string_view line_;
-  std::string text_;  // of the line, plain
+  std::string text_;  // for the line, plain
   bool fenced_ = false, focus_grid_ = false, focus_tiles_ = false;
   double stalls_ = kHighStalls;
   std::optional<std::int64_t> most_warps_;

@@ -11,7 +11,7 @@
 namespace convtune {
 namespace {
 
-constexpr double kIdleThatCounts = 0.1;   // of the multiprocessors' time
+constexpr double kIdleThatCounts = 0.1;   // for the multiprocessors' time
 constexpr double kEnoughOccupancy = 0.5;  // more warps hide no more latency to speak of
 constexpr std::size_t kMostTiles = 8;
 constexpr std::int64_t kSmallest = 16, kLargest = 1024;  // side of a tile that is offered
@@ -109,7 +109,7 @@ std::string grid_verdict(const KnownMetrics& known, std::optional<std::int64_t> 
     OccupancyEvidence evidence;
     evidence.registers = known.registers, evidence.smem_bytes = known.smem_bytes;
     resident = std::max(1, known_occupancy(*warps, evidence, target).bound.blocks);
-    if (known.achieved_occupancy)  // so many were there
+    if (known.achieved_occupancy)  // this many were there
       resident =
           std::clamp<std::int64_t>(std::llround(*known.achieved_occupancy * target.warps_per_multiprocessor /
                                                 static_cast<double>(*warps)),
@@ -163,7 +163,7 @@ std::vector<std::string> tile_verdicts(std::vector<TileFacts> tiles, const Targe
   std::vector<Judged> judged;
   for (const TileFacts& tile : tiles) judged.push_back(judge(tile, least, target));
   const auto key = [](const Judged& one) {
-    constexpr double kSteps = 20;  // of 5 %: less is within what such sums are off
+    constexpr double kSteps = 20;  // steps of 5 %: less is within what such sums are off
     return std::tuple(one.fails, one.spills, std::lround(kSteps * one.idle),
                       -std::lround(kSteps * std::min(one.occupancy, kEnoughOccupancy)));
   };

@@ -22,7 +22,7 @@ std::vector<TritonConfig> tiles_to_rank(const TritonKernel& kernel);
 struct TileFacts {
   TritonConfig config;
   std::optional<CompiledConfig> made;
-  std::optional<TritonGrid> grid;  // of its launch
+  std::optional<TritonGrid> grid;  // for its launch
 };
 // A sentence on how they are ranked and a line for each, the best first.
 std::vector<std::string> tile_verdicts(std::vector<TileFacts> tiles, const Target& target);

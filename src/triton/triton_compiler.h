@@ -1,5 +1,5 @@
-// What Triton's own compiler, in a Python process (src/triton/runner/triton_compiler.py), says of a kernel's
-// configs for a target that need not be here; and what importing a file says of its list.
+// Defines what Triton's own compiler, in a Python process (src/triton/runner/triton_compiler.py), says of a
+// kernel's configs for a target that need not be here; and what importing a file says of its list.
 #pragma once
 
 #include <memory>

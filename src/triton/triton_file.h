@@ -79,7 +79,7 @@ class TritonFile {
   const std::vector<TritonKernel>& kernels() const { return kernels_; }
   // The language of its other kernels, "TileLang, ... (line 3)"; empty: none is found.
   const std::string& other() const { return other_; }
-  bool has_triton() const { return has_triton_; }  // whether that Python could import it
+  bool has_triton() const { return has_triton_; }  // true if that Python could import it
 
   // The built-in cases whose convolution is a literal nn.Conv2d of the file.
   const std::vector<ConvProblem>& cases() const { return cases_; }

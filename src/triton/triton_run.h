@@ -57,7 +57,7 @@ class TritonRun {
   double first_us() const { return first_us_; }
   const std::vector<TritonOutput>& outputs() const { return outputs_; }
   const std::string& place() const { return place_; }  // "NVIDIA H100 80GB HBM3, PyTorch 2.11, Triton 3.6"
-  const std::string& capability() const { return capability_; }  // of the GPU: "9.0"
+  const std::string& capability() const { return capability_; }  // for the GPU: "9.0"
 
  private:
   friend PickedConfig picked_config(const TritonRunSpec& spec);

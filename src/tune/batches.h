@@ -18,10 +18,10 @@ namespace convtune {
 class Batches {
  public:
   struct Rules {
-    double compile_seconds = 30;  // what takes longer is no candidate
+    double compile_seconds = 30;  // a candidate that takes longer is no candidate
     std::int64_t first = 1;       // candidates of the first batch, at most
-    // Whether a candidate will be built at all, and not left out or known from before. `best_us`: of the
-    // search, 0 for none.
+    // Tells whether a candidate will be built at all, and not left out or known from before. `best_us`: of
+    // the search, 0 for none.
     std::function<bool(const Algorithm&, const Config&, double best_us)> wanted;
   };
 
@@ -39,11 +39,11 @@ class Batches {
   bool empty() const { return next_.empty(); }  // nothing is left of the batch
   std::size_t take();                           // the next of it: a place in search().candidates()
   Way way(std::size_t index) const;
-  std::size_t size() const { return size_; }  // of the batch, in the beginning
+  std::size_t size() const { return size_; }  // for the batch, in the beginning
 
   Search& search() { return search_; }
   const std::vector<Candidate>& candidates() const { return search_.candidates(); }
-  std::vector<std::string> warnings;  // of what was left out
+  std::vector<std::string> warnings;  // reasons for what was left out
 
  private:
   std::vector<Way> choose(std::int64_t most);

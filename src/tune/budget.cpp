@@ -11,7 +11,7 @@ constexpr double kVendorShare = 0.25, kFinalShare = 0.08, kLastStageShare = 0.15
 // Runs that measuring in turns takes at least, and the most that is kept for them: 3 rounds of the best of
 // both sides; a contest of 10 rounds of four and 5 rounds of a table.
 constexpr double kFinalRuns = 15, kLongFinalShare = 0.15, kVerdictRuns = 55, kLongVerdictShare = 0.5;
-constexpr double kSlack = 1.25;     // what comes before a last stage ends a little late
+constexpr double kSlack = 1.25;     // a stage that comes before a last stage ends a little late
 constexpr double kMostInTurns = 4;  // seconds of measuring in turns: more makes no difference
 
 double machine_seconds() {

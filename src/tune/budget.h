@@ -28,16 +28,16 @@ class Budget {
 
   double total() const { return total_; }
   double spent() const;
-  double left() const;  // of the whole; 0 when it is over
-  // What this stage may still take so that those behind it keep their shares.
+  double left() const;  // for the whole; 0 when it is over
+  // Returns what this stage may still take so that those behind it keep their shares.
   double left(Stage stage) const;
 
-  // What a run is expected to take: measuring in turns takes so many of them at least.
+  // Holds what a run is expected to take: measuring in turns takes so many of them at least.
   void expect_run(double seconds) { run_ = seconds; }
-  // What the last stage is expected to take; called again when more is known.
+  // Holds what the last stage is expected to take; called again when more is known.
   void expect_last_stage(double seconds) { last_stage_ = seconds; }
   double expected_last_stage() const { return last_stage_; }
-  // Whether it may begin: asked when its turn has come.
+  // Tells whether it may begin: asked when its turn has come.
   bool last_stage_fits() const { return last_stage_ <= left(Stage::last_stage); }
 
   // For a stage that begins now and measures in turns: whether its own share is over, or what is left to it.

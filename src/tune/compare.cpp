@@ -19,7 +19,7 @@ constexpr std::size_t kMostPeersInTurns = 8;
 constexpr int kFewestRounds = 5, kMostRounds = 5000;
 constexpr std::int64_t kSamples = 2048;  // output elements that the oracle computes for a check
 
-constexpr double kBusy = 0.25;  // of a provider's samples interrupted
+constexpr double kBusy = 0.25;  // per provider's samples interrupted
 
 // convtune's row, and the best peer's, where another way is the best.
 std::vector<const ProviderResult*> sides(const Comparison& comparison) {

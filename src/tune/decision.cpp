@@ -14,7 +14,7 @@ namespace convtune {
 namespace {
 
 constexpr double kContestSeconds = 10, kComparisonSeconds = 3;
-// What a contest, and a table, may take however late it is: few microseconds are many rounds by then.
+// Gives what a contest, and a table, may take however late it is: few microseconds are many rounds by then.
 constexpr double kShortSeconds = 0.2;
 
 // `chosen`: whichever of the two is used from now on.
@@ -72,7 +72,7 @@ Contender reference(const SearchContext& with) {
   return one;
 }
 
-// What the table of times takes at least: its fewest rounds of both sides.
+// Gives what the table of times takes at least: its fewest rounds of both sides.
 double table_seconds(const Contender& ours, const std::vector<Contender>& vendors) {
   constexpr double kRounds = 5;
   double round_us = ours.screen_us;

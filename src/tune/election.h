@@ -8,10 +8,10 @@
 
 namespace convtune {
 
-constexpr std::size_t kFinalists = 8;  // of ours
+constexpr std::size_t kFinalists = 8;  // finalists of ours
 
 struct Election {
-  const Contender* incumbent = nullptr;  // of the vendor's; null: none runs
+  const Contender* incumbent = nullptr;  // for the vendor's; null: none runs
   Contender finalist, runner_up;         // of ours; no algorithm: there is none
 };
 

@@ -15,7 +15,7 @@ namespace {
 
 constexpr double kLeastGain = 0.01;  // a smaller one is not worth a config that nobody searched for
 
-// What the compiler says of the winner, which it has compiled before.
+// Returns what the compiler says of the winner, which it has compiled before.
 OccupancyEvidence evidence_of(const Algorithm& algorithm, const Config& config, const ConvProblem& problem,
                               const DeviceInfo& device, const Target& target) {
   OccupancyEvidence evidence;

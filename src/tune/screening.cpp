@@ -106,7 +106,7 @@ Contender Screening::run(const Algorithm& algorithm, const Config& config, doubl
   return one;
 }
 
-// What was timed while the clock drifted is timed again, for as long as there is patience.
+// Whatever was timed while the clock drifted is timed again, for as long as there is patience.
 double Screening::time_us(const Contender& one, double best_us) {
   Testbed::Timed timed = bed_.prepare(*one.executable);
   while (true) {

@@ -10,7 +10,7 @@
 
 namespace convtune {
 
-// Whether a config cannot be as fast as `best_us` (0: none yet), whatever its kernel's quality.
+// Tells whether a config cannot be as fast as `best_us` (0: none yet), whatever its kernel's quality.
 bool hopeless(const Algorithm& algorithm, const Config& config, const ConvProblem& problem,
               const DeviceInfo& device, const Ceilings& ceilings, double best_us);
 
@@ -35,7 +35,7 @@ class Screening {
   // the vendor has.
   Contender attempt_vendor(const Algorithm& algorithm, const Config& config);
 
-  // What came of a candidate: `failure` quarantines it.
+  // Handles what came of a candidate: `failure` quarantines it.
   void write_down(const Contender& one, const std::string& failure);
 
   // A median of few, of long runs of one; a sample that is hopeless beside the best (0: none yet) ends it.

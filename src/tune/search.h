@@ -42,7 +42,7 @@ class Search {
 
   // The candidate to try next; none when the search is over.
   std::optional<std::size_t> next();
-  // What came of it: its time, or nothing if it failed or was pruned.
+  // Handles what came of it: its time, or nothing if it failed or was pruned.
   void report(std::size_t index, std::optional<double> time_us);
 
   const std::vector<Candidate>& candidates() const { return candidates_; }
@@ -57,7 +57,7 @@ class Search {
   std::vector<Candidate> candidates_;
   std::vector<bool> seen_;
   std::size_t first_guesses_, tried_ = 0;
-  std::map<std::string, double> least_us_;  // of each algorithm that has a time
+  std::map<std::string, double> least_us_;  // per algorithm that has a time
   std::optional<std::size_t> best_;
   double best_us_ = 0;
 };

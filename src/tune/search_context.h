@@ -1,4 +1,4 @@
-// What the stages of one search work with: given to each by tune().
+// Defines what the stages of one search work with: given to each by tune().
 #pragma once
 
 #include <cstdint>

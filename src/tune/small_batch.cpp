@@ -94,7 +94,7 @@ double SmallBatch::time_us(const Algorithm& algorithm, const Config& config, dou
   return 0;
 }
 
-// What was checked is not checked again.
+// Whatever was checked is not checked again.
 void SmallBatch::measure(const Batches& batches, int rounds, const std::function<bool()>& cancelled,
                          std::vector<Timed>& timed) {
   std::vector<std::unique_ptr<Executable>> executables;

@@ -34,7 +34,7 @@ class SmallBatch {
 
   std::int64_t images() const { return problem_.n; }
   std::int64_t tried() const { return tried_; }
-  std::vector<std::string> failures;  // of what was wrong: a candidate, and why
+  std::vector<std::string> failures;  // descriptions of what was wrong: a candidate, and why
 
  private:
   struct Timed {

@@ -11,7 +11,7 @@ namespace convtune {
 namespace {
 
 constexpr double kPickSeconds = 1;
-constexpr int kFewestRounds = 5, kMostRounds = 40;  // of picking
+constexpr int kFewestRounds = 5, kMostRounds = 40;  // rounds of picking
 // A contest takes 10 rounds where the answer is plain, and up to 640 in the time there is: at least 25. A
 // gain of 5 % in a noise of 2 % was found by 10 rounds in 30 of 100 cases, by 20 in 94, by 25 in 99.
 constexpr int kFewestSamples = 40;

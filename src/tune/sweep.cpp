@@ -17,7 +17,7 @@ namespace {
 // The sweep asks the vendor every so many problems, since it plans slowly (cuDNN under one lock), and lets
 // kernels be compiled for every so many: where nothing has to be compiled, every problem is checked.
 constexpr std::uint64_t kVendorEvery = 8, kVendorEveryOnGpu = 16, kCompiledEvery = 32;
-constexpr std::uint64_t kDraws = 1000;  // of a problem for one algorithm
+constexpr std::uint64_t kDraws = 1000;  // per problem for one algorithm
 
 // One that the algorithm supports that is asked for: some take one shape in thousands, and one in a hundred
 // that is like a built-in case.

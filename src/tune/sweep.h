@@ -1,5 +1,5 @@
-// What verify() looks at: problems, and which configs of which algorithms. Nothing here needs the device:
-// verify.cpp builds and checks them there, or compiles them elsewhere.
+// Defines what verify() looks at: problems, and which configs of which algorithms. Nothing here needs the
+// device: verify.cpp builds and checks them there, or compiles them elsewhere.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@
 
 namespace convtune {
 
-// Where the problems are to run.
+// Describes where the problems are to run.
 struct SweptDevice {
   const DeviceInfo& info;
-  Precision of_f32;     // what Precision::automatic of f32 tensors means there
+  Precision of_f32;     // the precision that Precision::automatic of f32 tensors means there
   bool present = true;  // else its vendor's library is not asked
 };
 

@@ -105,7 +105,7 @@ class Tuning {
     return listed(names);
   }
 
-  // What the search behind an unproven record has found of our own, and is there still.
+  // Returns what the search behind an unproven record has found of our own, and is there still.
   std::vector<Contender> known() const {
     std::vector<Contender> found;
     if (trials_.begun_anew()) return found;  // they are of another search, which was stopped
@@ -197,8 +197,8 @@ class Tuning {
     return best ? best->screen_us : 0;
   }
 
-  // Where there is no time to try all candidates on the whole batch: those that are fastest on a few images.
-  // False: there is, or the problem has few images itself.
+  // Returns where there is no time to try all candidates on the whole batch: those that are fastest on a few
+  // images. False: there is, or the problem has few images itself.
   bool search_small() {
     const double candidate_seconds = kRunsOfACandidate * 1e-6 * best_so_far_us();
     const double left = budget_.left(Stage::search);
@@ -350,7 +350,7 @@ class Tuning {
   const std::vector<Contender> known_;
   TuningReport report_;
   Batches batches_;
-  double batch_seconds_ = 0;  // what the last one took, compiled and tried
+  double batch_seconds_ = 0;  // the time that the last one took, compiled and tried
   const Ceilings ceilings_;
   Testbed bed_;
   Screening screening_;

@@ -1,4 +1,4 @@
-// What may be tuned at all, and whether a record has answered already.
+// Defines what may be tuned at all, and whether a record has answered already.
 #include <fmt/format.h>
 
 #include "plan/algorithms.h"
@@ -9,7 +9,7 @@
 namespace convtune {
 namespace {
 
-// What only the reference runs is not recorded: a later version may have something to choose from.
+// Whatever only the reference runs is not recorded: a later version may have something to choose from.
 void check_choice(const ConvProblem& problem, const DeviceInfo& device) {
   std::string reasons;
   for (const Algorithm* algorithm : algorithms(device.device.kind)) {

@@ -1,4 +1,4 @@
-// What a search found as a record, and a record as the report of a search that measured nothing.
+// Defines what a search found as a record, and a record as the report of a search that measured nothing.
 #pragma once
 
 #include "convtune/database.h"

@@ -124,7 +124,7 @@ std::uint64_t build_ahead(const Backend& on) {
   return on.info().device.kind == Device::Kind::cpu ? 0 : processors();
 }
 
-// What the sweep checks of one problem.
+// Describes what the sweep checks of one problem.
 struct BuiltDraw {
   ConvProblem problem;
   std::vector<Built> built;
@@ -166,7 +166,7 @@ class FirstTimes {
   std::set<std::string> seen_;
 };
 
-// What one of the draws has compiled.
+// Describes what one of the draws has compiled.
 struct Compiled {
   std::int64_t kernels = 0;
   std::vector<Uncompiled> failures;

@@ -112,7 +112,7 @@ class Compiler(CliTest):
                     self.assertEqual("--trust lets Triton compile the kernel" in " ".join(report.split()), not trust, report)
         unknown = form["a constant"].replace("configs=[", "configs=unknown or [")  # its list is not read: it is imported
         self.refined("x.stride(0)", *named, source=unknown, trust=("--trust",))
-        self.assertTrue(marker.exists())  # what --trust is for, and that the forms can be run
+        self.assertTrue(marker.exists())  # the purpose --trust is for, and that the forms can be run
 
     def test_what_is_refused_is_named(self):
         for line, needle in (("tl.core.builtins.exec('1')", "'triton.language.core.builtins' is not Triton's language"),

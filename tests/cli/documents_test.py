@@ -213,7 +213,7 @@ class Documents(CliTest):
             self.assertEqual(self.lists(result.stdout), self.lists(CASES["layer norm, one config"][0]))
 
     def test_tiles_are_ranked_by_their_grids(self):
-        """Of a matrix of 4000 rows and 100 columns tiles of 128 columns mask most."""
+        """For a matrix of 4000 rows and 100 columns tiles of 128 columns mask most."""
         code = CASES["matmul, a function of the file"][0]
         file = self.folder / "document.txt"
         file.write_text(document(code, {"matmul": FIVE}).replace("Focus: Final micro-tuning.", "Focus: BLOCK_M/N/K selection."))

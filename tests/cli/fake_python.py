@@ -46,7 +46,7 @@ if "silent" in mode:
 if spec["pick"]:
     print(json.dumps({"picked": "as Triton says it", "index": modes.get("picked", 8), "of": modes.get("of", 9)}))
     sys.exit(0)
-# The same noise in every run of the tests, and another in every process.
+# Equal noise in every run of the tests, and another in every process.
 noise, random_ = mode.get("noise", 0.001), random.Random(f"{who} {earlier}")
 us = mode.get("us", 1000)
 values = [0.25 * i for i in range(64)]

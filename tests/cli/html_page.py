@@ -63,7 +63,7 @@ class Page(HTMLParser):
 
 
 def contrast(one, other):
-    """Of two colours "#rrggbb", as WCAG 2 reckons it."""
+    """Contrast of two colours "#rrggbb", as WCAG 2 reckons it."""
     def luminance(colour):
         channels = [int(colour[i:i + 2], 16) / 255 for i in (1, 3, 5)]
         linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
@@ -80,7 +80,7 @@ def schemes(html):
 
 
 def complaints(html):
-    """What is wrong with a page, for a reader who sees, listens, prints or has no network."""
+    """Lists everything that is wrong with a page, for a reader who sees, listens, prints or has no network."""
     page = Page(html)
     wrong = list(page.wrong)
     if page.all("html")[0][1].get("lang") != "en":
@@ -169,7 +169,7 @@ parent.postMessage({
 
 
 def measured(page, folder, width):
-    """What a browser `width` pixels wide makes of a page: how wide it is, what is cut at its edge, the least size of letters
+    """Returns what a browser `width` pixels wide makes of a page: how wide it is, what is cut at its edge, the least size of letters
     in charts, and where the columns of speed-ups end. A frame is as narrow as it likes; a window is not."""
     inner, outer = folder / "inner.html", folder / "outer.html"
     html = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page.read_text())

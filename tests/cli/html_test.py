@@ -23,7 +23,7 @@ MODEL = {"schema": 1, "model": "net", "skipped": [], "convolutions": [
 
 
 def as_measured(refined):
-    """What `refine --json` wrote without a GPU, as --measure writes it: times and contests by hand. One neighbour is
+    """Returns what `refine --json` wrote without a GPU, as --measure writes it: times and contests by hand. One neighbour is
     proven faster, one slower, one fails."""
     def contest(challenger, share):
         before = [100 + 0.5 * (round_ % 3) for round_ in range(12)]
@@ -43,7 +43,7 @@ def as_measured(refined):
 
 
 def speed_ups(saved):
-    """Of each row of a saved report, as a page has it."""
+    """Values of each row of a saved report, as a page has it."""
     return [f"{row['speedup']:.2f}×" for row in json.loads(saved)["rows"]]
 
 
@@ -126,7 +126,7 @@ class Html(CliTest):
                                 "num_warps=8"])
 
     def test_old_reports(self):
-        """What bench/results keeps of tune and bench, several on one page."""
+        """Returns what bench/results keeps of tune and bench, several on one page."""
         kept = [str(path) for path in sorted((SOURCES / "bench" / "results").glob("*/*.json"))
                 if any(word in path.name for word in ("tuned", "stem-batch8", "alexnet", "half"))]
         self.assertGreater(len(kept), 4)

@@ -175,7 +175,7 @@ class BadInput(CliTest):
 
 class Information(CliTest):
     def test_the_command_alone(self):
-        """What it is and how to begin, with the exit code of a mistake: a script may have lost a variable."""
+        """Returns what it is and how to begin, with the exit code of a mistake: a script may have lost a variable."""
         result = self.run_command()
         self.assertEqual((result.returncode, result.stdout), (2, ""))
         for needle in ("convtune finds the fastest way", "convtune doctor", "convtune cases", "convtune tune ",
@@ -197,7 +197,7 @@ class Information(CliTest):
         self.assertNotIn("\033", self.ok("cases", "--color", "auto").stdout)
         self.assertIn("\033[1m", self.run_command("cases", "--color", "always").stdout)
         self.assertIn("\033[1m", self.run_command("--color", "always", "cases").stdout)
-        self.assertIn("\033[1m", self.on_terminal(80, "cases", "--color", "always")[1])  # where NO_COLOR is set
+        self.assertIn("\033[1m", self.on_terminal(80, "cases", "--color", "always")[1])  # if NO_COLOR is set
         self.assertNotIn("\033", self.on_terminal(80, "cases")[1])
         self.assertNotIn("\033", self.on_terminal(80, "cases", "--color", "never")[1])
         self.refused(["cases", "--color", "purple"], 2, "'purple' is not known; there are auto, always, never")
@@ -219,7 +219,7 @@ class Information(CliTest):
         self.assertEqual(self.ok("help", "db", "list").stdout, self.ok("db", "list", "--help").stdout)
 
     def test_versions(self):
-        """Of convtune, with the commit where there is one, of the compiler, and of the libraries that doctor found."""
+        """Versions of convtune, with the commit where there is one, of the compiler, and of the libraries that doctor found."""
         text = self.ok("--version").stdout
         self.assertRegex(text, r"^convtune \d+\.\d+\.\d+( \(commit [0-9a-f]{12}( and changes)?\))?\ncompiler: \w+ \d+")
         doctor = self.ok("doctor").stdout

@@ -54,7 +54,7 @@ class Plan(CliTest):
 
 class Terminal(CliTest):
     def test_words_wrap(self):
-        """What is said is whole, and no line is wider than the terminal; the first of a config keeps its indent."""
+        """Returns what is said is whole, and no line is wider than the terminal; the first of a config keeps its indent."""
         words = ["refine", CONV, "--metrics", METRICS, *ADA, "--no-compile", "-o", str(self.folder / "new.py")]
         said = self.ok(*words).stdout
         code, sent = self.on_terminal(80, *words)
@@ -150,7 +150,7 @@ class Refine(CliTest):
             for pair in ((4, 2), (4, 3), (8, 2), (8, 3), (16, 2))])
 
     def test_triton_compiles_what_is_offered(self):
-        """Where this Python has Triton: what each config needs, and which are the same machine code."""
+        """If this Python has Triton: what each config needs, and which are the same machine code."""
         if importlib.util.find_spec("triton") is None:
             self.skipTest("no Triton here")
         args = ["refine", CONV, "--metrics", METRICS, *ADA, "--python", sys.executable, "--trust", "--no-import"]

@@ -236,7 +236,7 @@ class Terminal(CliTest):
 
 class Interrupts(CliTest):
     def trials_kept(self):
-        """Of our own candidates, and with a result: what a search goes on from."""
+        """The best of our own candidates, and with a result: what a search goes on from."""
         return sum(b'"failure":""' in line and b'"onednn' not in line
                    for file in self.data.glob("trials/*") for line in file.read_bytes().splitlines())
 

@@ -1,4 +1,4 @@
-// The same with convtune_refine: what a profile's one number says.
+// As above, with convtune_refine: what a profile's one number says.
 #include <convtune/refine.h>
 
 #include <cstdio>

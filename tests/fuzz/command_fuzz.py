@@ -55,7 +55,7 @@ def json_mutated(text, draw):
 
 
 class Files:
-    """What is mutated, by its kind; records and reports are the command's own."""
+    """Everything that is mutated, by its kind; records and reports are the command's own."""
 
     def __init__(self, convtune, folder):
         self.convtune, self.folder = convtune, folder

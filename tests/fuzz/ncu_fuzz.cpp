@@ -1,4 +1,4 @@
-// What a profiler prints, whatever it holds: metrics that can be written and read again, or
+// Text that a profiler prints, whatever it holds: metrics that can be written and read again, or
 // Error{invalid_argument}.
 #include <cstdlib>
 #include <string>

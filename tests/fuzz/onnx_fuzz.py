@@ -53,7 +53,7 @@ def field(number, data):
 
 
 def bomb(depth):
-    """The same, deeper than any library writes it: the bytes of a model's graph, to be merged into another's."""
+    """As above, deeper than any library writes it: the bytes of a model's graph, to be merged into another's."""
     data = b""
     for _ in range(depth):
         data = field(1, field(5, field(6, data)))  # a node's attribute's graph

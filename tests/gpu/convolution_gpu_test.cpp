@@ -214,7 +214,7 @@ TEST_F(ConvolutionOnAGpu, GivesTheSameBitsAHundredTimes) {
   });
 }
 
-// What the memory of the device says before and after: runs keep nothing.
+// Covers what the memory of the device says before and after: runs keep nothing.
 TEST_F(ConvolutionOnAGpu, RunsTakeNoMemory) {
   for_each([&](const Convolution& convolution) {
     const Work work(convolution, 1);

@@ -208,7 +208,7 @@ TEST_F(CudaBackendTest, AKernelForAnyPointerComesAtItsFirstNeedEvenInACapture) {
   for (std::size_t i = 0; i < input.size(); ++i) input[i] = static_cast<float>(i % 7) - 3;
   const std::vector<float> weights(static_cast<std::size_t>(problem.weight_elements()), 1);
   const auto outputs = static_cast<std::size_t>(problem.output_elements());
-  // The same input once more, one float behind a multiple of 16 bytes.
+  // Repeats this input once more, one float behind a multiple of 16 bytes.
   std::vector<float> shifted = input;
   shifted.insert(shifted.begin(), 0);
   const auto x = on_gpu(input), x_shifted = on_gpu(shifted), w = on_gpu(weights);

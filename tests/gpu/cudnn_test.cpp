@@ -80,7 +80,7 @@ TEST_F(Cudnn, EqualsTheOracleOnProblemsOfAnyKind) {
   std::map<Activation, int> activations;
   std::array<int, 2> by_fused{};
   int halves = 0, residuals = 0, depths = 0;
-  for (std::uint64_t i = 0; i < 240; ++i) {  // what is compiled takes a second or more each
+  for (std::uint64_t i = 0; i < 240; ++i) {  // a kernel that is compiled takes a second or more each
     ConvProblem problem = random_problem_of_any_kind(34, 2 * i + 1);
     problem.direction = Direction::forward;
     if (problem.precision == Precision::automatic) problem.precision = Precision::tf32;
@@ -186,8 +186,8 @@ TEST_F(Cudnn, RunsEveryOfferForAlexNetsFirstLayer) {
   }
 }
 
-// Where engines of cuDNN 9.19.0 answer wrongly or break the device: odd numbers of channels, with a bias and
-// without, and much padding.
+// Returns where engines of cuDNN 9.19.0 answer wrongly or break the device: odd numbers of channels, with a
+// bias and without, and much padding.
 TEST_F(Cudnn, OffersNoEngineThatAnswersWrongly) {
   for (const std::string bias : {"0", "1"})
     for (const char* text : {"mb2ic3ih9oc4kh3ph1", "mb2ic3ih9oc7kh3ph1", "mb2ic8ih9oc6kh3ph1",

@@ -1,4 +1,5 @@
-// What the general kernel alone owes: it serves every problem, most of them without compiling anything.
+// Defines what the general kernel alone owes: it serves every problem, most of them without compiling
+// anything.
 #include <gtest/gtest.h>
 
 #include "convtune/verify.h"

@@ -28,7 +28,7 @@ class ImplicitGemmSm90 : public testing::Test {
   const Algorithm& algorithm() { return cuda::implicit_gemm_sm90(); }
 };
 
-// Of several tiles for a block, and of one to four parts for a warp.
+// Configs of several tiles for a block, and of one to four parts for a warp.
 const std::vector<std::string> kConfigs = {
     "consumers=2 row_blocks=2 filters=128 channels=16 stages=3 ping_pong=1 cluster=1 split=1",
     "consumers=2 row_blocks=2 filters=64 channels=16 stages=4 ping_pong=0 cluster=2 split=1",

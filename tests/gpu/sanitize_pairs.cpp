@@ -1,5 +1,5 @@
-// What scripts/sanitize_gpu runs under compute-sanitizer: every algorithm of our own that is in the table, on
-// small problems with configs from all over its search space. Checks each answer, too.
+// Defines what scripts/sanitize_gpu runs under compute-sanitizer: every algorithm of our own that is in the
+// table, on small problems with configs from all over its search space. Checks each answer, too.
 //   sanitize_pairs                       names the algorithms
 //   sanitize_pairs ALGORITHM PAIRS       runs that many (problem, config) pairs; a third word FROM leaves out
 //                                        as many of the first, for another process
@@ -30,8 +30,8 @@ struct Pair {
   Config config;
 };
 
-// Those of several tiles a block, then small ones, then edges; the first config and another of each problem,
-// until there are enough.
+// Configs with several tiles a block, then small ones, then edges; the first config and another of each
+// problem, until there are enough.
 std::vector<Pair> pairs_of(const Algorithm& algorithm, std::size_t count) {
   Backend& on = backend(kDevice);
   std::vector<ConvProblem> problems = supported(algorithm, on.info(), tile_after_tile_problems());
@@ -60,7 +60,7 @@ int run(std::vector<Pair> pairs, std::size_t from) {
   std::set<std::string> problems, configs;
   int wrong = 0;
   for (const Pair& pair : pairs) {
-    // So many that every output is read whole: under initcheck a copy of one element takes milliseconds.
+    // Enough that every output is read whole: under initcheck a copy of one element takes milliseconds.
     constexpr std::int64_t kSamples = 1 << 15;
     Testbed bed(pair.problem, on, TestData::integer, 1, kSamples);
     const auto executable = pair.algorithm->build(pair.problem, on.info(), pair.config);

@@ -88,7 +88,7 @@ TEST_F(WorkspaceOnAGpu, AHandleThatComesAgainHasOtherMemory) {
     first.clear(), second.clear();
     check(driver().cuStreamCreate(&old, kNonBlocking), "making a stream");
     for (int i = 0; i < 20; ++i) first.run(old);
-    check(driver().cuStreamDestroy(old), "destroying a stream");  // what is queued goes on
+    check(driver().cuStreamDestroy(old), "destroying a stream");  // work that is queued goes on
     check(driver().cuStreamCreate(&next, kNonBlocking), "making a stream");
     again += next == old;
     for (int i = 0; i < 20; ++i) second.run(next);
@@ -120,7 +120,7 @@ TEST_F(WorkspaceOnAGpu, GraphsThatAreRecordedAgainLeaveNoMemory) {
     work.run(stream.get());
     check(graphs.end(stream.get(), &graph), "ending a capture");
     check(graphs.instantiate(&ready, graph, 0), "making a graph ready");
-    graphs.destroy(graph);  // what is instantiated of it still has its memory
+    graphs.destroy(graph);  // a graph that is instantiated of it still has its memory
     work.clear();
     check(graphs.launch(ready, stream.get()), "launching a graph");
     check(driver().cuStreamSynchronize(stream.get()), "waiting");

@@ -11,7 +11,7 @@ namespace {
 // A piece of global memory between guards. What the host has filled with canaries (measure/testbed.cpp) is as
 // little a kernel's as guards are.
 struct Piece {
-  std::uintptr_t first, begin, end, last;  // of guards and canaries, too
+  std::uintptr_t first, begin, end, last;  // addresses of guards and canaries, too
 };
 std::vector<Piece> pieces;  // sorted
 std::size_t last_hit = 0;

@@ -55,7 +55,7 @@ struct Copy {  // a cp.async
 struct Product {  // a wgmma of a warp
   Wgmma what;
   unsigned window;
-  int quarter;  // of the warpgroup
+  int quarter;  // for the warpgroup
   unsigned fenced;
   std::array<float*, 32> sums;
   std::array<std::array<unsigned, 4>, 32> a;
@@ -88,7 +88,7 @@ struct Thread : Position {
   int lane = 0, number = 0;  // in the warp; in the cluster
   const char* waits_for = "";
   unsigned waits_at = 0;
-  int answer = 0;       // of a barrier's predicate
+  int answer = 0;       // per barrier's predicate
   unsigned fenced = 0;  // when it fenced last, as written(…) counts
   Groups<Copy> copies;
   Groups<Work> stores;
@@ -161,7 +161,7 @@ void see_canaries(std::uintptr_t begin, const void* from, std::size_t bytes);  /
 // Fails where some of it lies in the guards or canaries of a piece.
 void check_global(const void* address, unsigned bytes, const char* does);
 
-// ---- What is watched (watch.cpp) ----
+// ---- Handles what is watched (watch.cpp) ----
 void begin_watching();
 void copy_begins(unsigned to, unsigned bytes);
 void copy_ends(unsigned to, unsigned bytes);

@@ -98,7 +98,7 @@ void check_bulk(unsigned shared, const void* global, unsigned bytes) {
 
 }  // namespace
 
-// ---- What others of this folder call ----
+// ---- Functions that others of this folder call ----
 
 void spoil(unsigned to, unsigned bytes) {
   if (settings.async == Async::eager) return;
@@ -135,7 +135,7 @@ void end_copies_of(Thread& thread) {
     for (const Copy& copy : group) do_copy(copy);
 }
 
-// ---- What device code calls ----
+// ---- Functions that device code calls ----
 
 void mbarrier_init(unsigned address, unsigned arrivals) {
   auto& barrier = *reinterpret_cast<Mbarrier*>(at(address, 8, 8));

@@ -51,7 +51,7 @@ inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) {
 #define __cluster_dims__(...)
 #define __grid_constant__
 #define __align__(n) __attribute__((aligned(n)))
-#define __shared__ static  // of fixed size: one block runs at a time. nvrtc.cpp makes the other kind.
+#define __shared__ static  // memory of fixed size: one block runs at a time. nvrtc.cpp makes the other kind.
 #define threadIdx (host_gpu_position->thread)
 #define blockIdx (host_gpu_position->block)
 #define gridDim (host_gpu_position->grid)

@@ -35,7 +35,7 @@ struct Module {
 struct Event {
   Clock::time_point at;
 };
-struct LaunchConfig {  // of cuda.h
+struct LaunchConfig {  // a struct of cuda.h
   unsigned grid[3], block[3], shared_bytes;
   void* stream;
   void* attributes;

@@ -22,11 +22,11 @@ namespace {
 
 using namespace cuda;
 
-constexpr std::size_t kWords = 64 << 10;  // of operands, and of results
+constexpr std::size_t kWords = 64 << 10;  // words of operands, and of results
 constexpr std::uint32_t kNoResult = 0xabcdef01u;
 constexpr std::size_t kSharedBytes = (64 << 10) + 2048;
 
-struct Place {  // of forms.cuh
+struct Place {  // a place of forms.cuh
   int at[5] = {}, on[2] = {};
   unsigned bytes = 0;
 };

@@ -207,7 +207,7 @@ __global__ void half_product_of_columns(const unsigned* in, unsigned* out) {
 // ---- Copies ----
 
 struct Place {
-  int at[5], on[2];  // of a box or of pixels; how far behind a walk
+  int at[5], on[2];  // per box or of pixels; how far behind a walk
   unsigned bytes;
 };
 enum class Load { rows, rows_once, box, box_once, pixels, group_pixels, bulk };

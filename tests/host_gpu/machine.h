@@ -13,7 +13,7 @@ namespace host_gpu {
 struct Extent {
   unsigned x, y, z;
 };
-struct Position {  // of the thread that runs
+struct Position {  // for the thread that runs
   Extent thread, block, grid, block_extent;
   unsigned char* dynamic_shared;
 };
@@ -40,7 +40,7 @@ enum class Meeting {
 // `together` is called once, with what each lane brought; null where a lane has ended.
 void meet(Meeting what, void* brought, void (*together)(void* const* of_lanes));
 void nothing_together(void* const* of_lanes);
-void sync_lanes(unsigned mask);  // those of the mask alone
+void sync_lanes(unsigned mask);  // lanes of the mask alone
 
 // ---- Barriers ----
 int barrier(unsigned id, unsigned threads, bool waits, int predicate);  // 0 threads: all of the block
@@ -96,7 +96,7 @@ constexpr unsigned char kSpoilt = 0x4b;
 
 // Read at every access, so they are plain variables.
 extern "C" host_gpu::Position* host_gpu_position;
-extern "C" unsigned char* host_gpu_window;  // of the cluster's first block; the others follow
+extern "C" unsigned char* host_gpu_window;  // for the cluster's first block; the others follow
 extern "C" unsigned host_gpu_end;           // of a block's shared memory, within its window
 extern "C" bool host_gpu_watches;  // accesses are looked at one by one, and others may run between them
 
@@ -104,7 +104,7 @@ namespace host_gpu {
 
 // Before an access where it watches (watch.cpp). will_use(): and what nobody has written is a fault.
 void will_read(unsigned address, unsigned bytes);
-bool will_load_row(unsigned address);  // of 16 bytes; false: its values are anything
+bool will_load_row(unsigned address);  // a row of 16 bytes; false: its values are anything
 void will_use(unsigned address, unsigned bytes);
 void will_write(unsigned address, unsigned bytes, bool is_atomic);
 void load_words(void* to, unsigned address, unsigned bytes);

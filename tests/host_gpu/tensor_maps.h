@@ -15,7 +15,7 @@ struct TensorMap {
   bool walks = false;  // over pixels; the box is channels and pixels
   std::array<int, 3> first_corner{}, last_corner{};
 
-  int count(int dimension) const {  // of elements that a box takes
+  int count(int dimension) const {  // number of elements that a box takes
     return (box[static_cast<std::size_t>(dimension)] + steps[static_cast<std::size_t>(dimension)] - 1) /
            steps[static_cast<std::size_t>(dimension)];
   }

@@ -14,20 +14,20 @@ namespace {
 
 constexpr unsigned short kAllLanes = 32;  // they came together
 struct Access {
-  unsigned epoch = 0;  // of its warp; 0: by a copy, or never
+  unsigned epoch = 0;  // for its warp; 0: by a copy, or never
   unsigned short warp = 0, lane = 0;
 };
 struct Place {                      // 2 bytes of shared memory
   Access write, read, other_write;  // the last ones; and where two writers are not ordered, the first
   bool is_written = false, is_under_way = false, is_disputed = false, is_atomic = false;
-  unsigned short disputed = 0;  // what the first of two writers left
+  unsigned short disputed = 0;  // the value that the first of two writers left
 };
 struct UnfencedWrite {
   unsigned time = 0, thread = 0;  // 0: by a copy, or never
 };
 
 std::vector<Place> places;
-std::vector<UnfencedWrite> chunks;               // of 16 bytes
+std::vector<UnfencedWrite> chunks;               // chunks of 16 bytes
 std::map<unsigned, std::vector<unsigned>> told;  // to mbarriers
 unsigned now = 0, block_bytes = 0;
 

@@ -218,7 +218,7 @@ def test_what_a_pad_does_not_give_the_convolution():
         make = Maker()
         problem = one(make.model(make.conv(make.pad("input", *amounts), channels, 4, 3), [1, 3, 8, 8]))
         assert (problem.h, problem.c, problem.padding) == (height, channels, (1, 1, 1, 1))
-    make = Maker()  # of two convolutions each has them, and of two pads one convolution has both
+    make = Maker()  # both convolutions have them, and of two pads one convolution has both
     x = make.pad(make.node("Pad", "input", make.integers(0, 0, 1, 1, 0, 0, 1, 1)), 1, 1, 1, 1)
     found = lines(make.model(make.node("Add", make.conv(x, 3, 4, 5, pads=[0] * 4), make.conv(x, 3, 4, 5, pads=[0] * 4)), [1, 3, 8, 8]))
     assert found == ["mb1ic3ih8oc4kh5ph2 bias=0", "mb1ic3ih8oc4kh5ph2 bias=0 residual=1"]
@@ -279,7 +279,7 @@ def test_channels_last_with_weights_in_either_order():
         make = Maker()
         y = make.node("NhwcConv", "input", make.weight(*of_weights), domain="com.microsoft", kernel_shape=[3, 3], strides=[2, 2])
         assert str(one(make.model(y, [1, 9, 9, 4]))) == "mb1ic4ih9oc8kh3sh2 layout=nhwc bias=0"
-    make = Maker()  # what is added lies channels last, too
+    make = Maker()  # the tensor that is added lies channels last, too
     y = make.node("NhwcFusedConv", "input", make.weight(4, 4, 3, 3), "", "input", domain="com.microsoft", activation="Relu", pads=[1] * 4)
     assert str(one(make.model(y, [1, 9, 9, 4]))) == "mb1ic4ih9oc4kh3ph1 layout=nhwc act=relu bias=0 residual=1"
 

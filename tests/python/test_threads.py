@@ -80,7 +80,7 @@ def test_a_forked_child_may_go_on():
     convtune.set_cpu_threads(2)
     expected = convtune.conv2d(x, w)
     with PLANS._lock, warnings.catch_warnings():  # another thread would hold the lock
-        warnings.simplefilter("ignore", DeprecationWarning)  # of forking where there are threads
+        warnings.simplefilter("ignore", DeprecationWarning)  # warns of forking where there are threads
         child = os.fork()
         if child == 0:
             signal.alarm(60)
@@ -110,7 +110,7 @@ def test_forked_children_plan_while_threads_do():
     ends = []
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of forking where there are threads
+            warnings.simplefilter("ignore", DeprecationWarning)  # warns of forking where there are threads
             for _ in range(200):
                 before, shape = len(planned), new_shape()
                 child = os.fork()

@@ -100,7 +100,7 @@ def test_autocast(graphs, device):
     with torch.no_grad(), torch.autocast(device, dtype=torch.bfloat16):
         theirs, ours = model(x), compiled(model)(x)
     assert ours.dtype is theirs.dtype is torch.bfloat16
-    assert count(graphs[0], *OURS) == 3 and count(graphs[0], aten._to_copy.default) == 2  # of x and of the sum
+    assert count(graphs[0], *OURS) == 3 and count(graphs[0], aten._to_copy.default) == 2  # copies of x and of the sum
     assert (ours.float() - theirs.float()).abs().max() < 0.05
 
 
@@ -111,7 +111,7 @@ def test_any_batch(graphs):
         for batch in (2, 3, 5, 7):
             x = images(batch, 8, 12, 12)
             assert_near(run(x), model(x))
-    assert len(graphs) == 2  # of 2, and of any
+    assert len(graphs) == 2  # for batches of 2, and of any
 
 
 def test_gradients_and_training_are_inductors(graphs, caplog):
@@ -276,9 +276,9 @@ def test_half_precision_is_channels_last_inside(graphs, monkeypatch, dtype):
     plans = [node.args[3] for node in fused(graphs[0])]
     half = dtype is torch.bfloat16
     assert len(plans) == 3 and all(("layout=nhwc" in plan) == half for plan in plans)
-    assert count(graphs[0], aten.clone.default) == (2 if half else 0)  # where it begins and where it ends
+    assert count(graphs[0], aten.clone.default) == (2 if half else 0)  # places where it begins and where it ends
 
-    class Views(nn.Module):  # what channels last cannot be
+    class Views(nn.Module):  # shapes that channels last cannot be
         def __init__(self):
             super().__init__()
             self.convolution = nn.Conv2d(8, 8, 1)

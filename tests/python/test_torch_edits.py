@@ -133,7 +133,7 @@ EDITS = {
     "order_of_names": lambda net: net.tail._modules.update({"1": net.tail._modules.pop("1")}),
     "a_nested_setattr": lambda net: (put(net, {"block.act": nn.Tanh()}), net.set_submodule("tail.1", nn.Softplus()))[2:],
     "another_class": lambda net: put(net, {"stem.2.__class__": nn.SiLU, "block.bn1.__class__": nn.BatchNorm2d}),
-    # what somebody calls
+    # Functions that somebody calls
     "forward_of_a_module": lambda net: [
         net.stem[0].forward(X), net.stem[0]._conv_forward(X, net.stem[0].weight, None), net.stem.forward(X)
     ],
@@ -186,7 +186,7 @@ EDITS = {
     ][:1],
     "pruned": lambda net: [prune.l1_unstructured(one, "weight", 0.5) for one in (net.block.conv1, net.block.bn1)][2:],
     "half": lambda net: [net.double()(X.double()).float(), net.float()][:1],
-    # what is undone
+    # Changes undone
     "restored": lambda net: [
         put(net, {"stem.2": nn.SiLU()}), net.block.conv1.register_forward_hook(lambda module, args, y: y + 1),
         convtune.restore(net),

@@ -274,7 +274,7 @@ def test_half_precision_must_err_no_more_than_pytorch():
     for answer in (right, near, sides.expected()):
         check.check(sides, fused.problem.precision, answer)
     far = right.clone()
-    far[3, 0, 9, 9] += right.float().square().mean().sqrt()  # of an image beside which nothing is exact
+    far[3, 0, 9, 9] += right.float().square().mean().sqrt()  # per image beside which nothing is exact
     for answer, why in ((right * 1.02, "errs by"), (far, "differs"), (right * float("nan"), "differs")):
         with pytest.raises(convtune.Unsupported, match=why):
             check.check(sides, fused.problem.precision, answer)

@@ -1,5 +1,6 @@
-// What is asked where a vendor's library cannot be loaded, or what is loaded is not it: everybody is told the
-// same reason. A process looks once, so each test starts one: this program again, with that test alone.
+// Defines what is asked where a vendor's library cannot be loaded, or what is loaded is not it: everybody is
+// told the same reason. A process looks once, so each test starts one: this program again, with that test
+// alone.
 #pragma once
 
 #include <dlfcn.h>

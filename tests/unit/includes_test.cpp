@@ -73,7 +73,8 @@ std::string module_of(const std::string& file) {
   return file.ends_with(".cuh") ? file : file.substr(0, file.rfind('.'));
 }
 
-// What is wrong with these includes between files of ours: those that climb, and circles inside a folder.
+// Returns what is wrong with these includes between files of ours: those that climb, and circles inside a
+// folder.
 std::vector<std::string> wrong_between_folders(const std::vector<Include>& includes,
                                                const std::vector<std::string>& folders) {
   std::vector<std::string> wrong;
@@ -111,7 +112,7 @@ std::vector<std::string> wrong_between_folders(const std::vector<Include>& inclu
   return wrong;
 }
 
-// ---- What is never included ----
+// ---- Files that are never included ----
 
 // Why `file` must not include `target`; nothing when it may.
 std::optional<std::string> broken_never(const std::string& file, const std::string& target) {

@@ -1,4 +1,4 @@
-// What the tests of our kernels share that need no GPU: one that is elsewhere, refusals, configs from
+// Defines what the tests of our kernels share that need no GPU: one that is elsewhere, refusals, configs from
 // outside, and what is expected of every compiled kernel.
 #pragma once
 
@@ -20,7 +20,7 @@
 
 namespace convtune {
 
-// Those with GPUs that the built-in targets are, or are like.
+// Computers with GPUs that the built-in targets are, or are like.
 constexpr ComputeCapability kCapabilities[] = {{8, 0}, {8, 6}, {8, 9}, {9, 0}, {10, 0}, {12, 0}};
 
 inline DeviceInfo gpu(ComputeCapability capability = {9, 0}) {
@@ -37,8 +37,8 @@ inline Config changed(Config base, const Config& changes) {
   return base;
 }
 
-// What a config means for a problem, where the problem and the choices are all of it. Fields that are not
-// said have their defaults, so that a new one changes no test.
+// Holds what a config means for a problem, where the problem and the choices are all of it. Fields that are
+// not said have their defaults, so that a new one changes no test.
 template <class Kernel>
 Kernel kernel_of(const ConvProblem& problem, const Config& config) {
   const Kernel plain{.conv = cuda::extents_of(problem)};

@@ -1,5 +1,5 @@
-// What every kernel of the table is tested on: which there are, and problems of every kind that a kernel is
-// made for. A kernel takes part in what it supports, so a new one is tested by being in the table.
+// Defines what every kernel of the table is tested on: which there are, and problems of every kind that a
+// kernel is made for. A kernel takes part in what it supports, so a new one is tested by being in the table.
 #pragma once
 
 #include <fmt/format.h>
@@ -39,7 +39,7 @@ inline ConvProblem tf32(const std::string& text) {
   return problem;
 }
 
-// Those of an algorithm, in order.
+// Configs of an algorithm, in order.
 inline std::vector<ConvProblem> supported(const Algorithm& algorithm, const DeviceInfo& device,
                                           std::vector<ConvProblem> problems) {
   std::erase_if(problems, [&](const ConvProblem& problem) { return !algorithm.supports(problem, device); });
@@ -54,7 +54,7 @@ std::vector<T> spread(const std::vector<T>& list, std::size_t most) {
   return some;
 }
 
-// The same layer in half precision: of both types, both layouts and every epilogue in turns.
+// Checks this layer in half precision: of both types, both layouts and every epilogue in turns.
 inline ConvProblem in_half(ConvProblem problem, std::size_t turn) {
   const bool f16 = turn % 3 == 1;
   problem.dtype = f16 ? DType::f16 : DType::bf16;

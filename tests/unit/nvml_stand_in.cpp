@@ -1,10 +1,10 @@
-// What tests load in the place of NVIDIA's management library: one GPU at 0000:1b:00.0 whose clock the test
-// sets. Built twice; OLD has the function by the name that it had before 12.2.
+// Defines what tests load in the place of NVIDIA's management library: one GPU at 0000:1b:00.0 whose clock
+// the test sets. Built twice; OLD has the function by the name that it had before 12.2.
 #include <string_view>
 
 extern "C" {
 
-int stand_in_init = 0, stand_in_fails = 0;  // what init returns; whether the rest fails
+int stand_in_init = 0, stand_in_fails = 0;  // the status that init returns; whether the rest fails
 unsigned long long stand_in_reasons = 0;
 unsigned stand_in_mhz = 1980;
 static int gpu;

@@ -1,5 +1,5 @@
-// What a oneDNN says of itself, and nothing else: of a version to come, or built on other threads than
-// OpenMP's.
+// Defines what a oneDNN says of itself, and nothing else: of a version to come, or built on other threads
+// than OpenMP's.
 struct Version {
   int major, minor, patch;
   const char* hash;

@@ -1,4 +1,4 @@
-// What the tests of records share: a folder that vanishes with the test, and a record to put there.
+// Defines what the tests of records share: a folder that vanishes with the test, and a record to put there.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What a function says when it refuses its argument.
+// Defines what a function says when it refuses its argument.
 #pragma once
 
 #include <gtest/gtest.h>

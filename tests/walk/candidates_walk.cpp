@@ -62,7 +62,7 @@ struct Item {
   }
 };
 
-// What is wrong with it, nothing where all is right; and how many bytes it spills.
+// Describes what is wrong with it, nothing where all is right; and how many bytes it spills.
 struct Finding {
   std::string text;
   std::int64_t spill_bytes = 0;
@@ -156,7 +156,7 @@ std::vector<Item> items_of(const Options& options) {
   return items;
 }
 
-// What choose() answers, for one capability after the other; then some of all lists.
+// Returns what choose() answers, for one capability after the other; then some of all lists.
 std::vector<Item> quick_items(const Options& options) {
   constexpr std::size_t kDrawn = 4;
   const std::vector<DeviceInfo> devices = devices_of(options);
@@ -200,7 +200,7 @@ int run(const Options& options) {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point begin = Clock::now();
   const auto seconds = [&] { return std::chrono::duration<double>(Clock::now() - begin).count(); };
-  // Where not all can be walked, what is walked shall be of all kinds.
+  // Returns where not all can be walked, what is walked shall be of all kinds.
   std::vector<std::size_t> order(items.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
@@ -209,7 +209,7 @@ int run(const Options& options) {
   struct Row {
     std::size_t candidates = 0, walked = 0, spilling = 0, other = 0;
     std::int64_t most_spilled = 0;
-    std::vector<double> milliseconds;  // of what was compiled now
+    std::vector<double> milliseconds;  // times of what was compiled now
   };
   std::map<std::pair<std::string, std::string>, Row> rows;  // by algorithm and architecture
   std::vector<std::string> findings;

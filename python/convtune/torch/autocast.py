@@ -39,7 +39,7 @@ def _weight(weight: Tensor, dtype: torch.dtype) -> Tensor:
         now = seen(weight)
     except RuntimeError:  # made in inference mode: nobody counts its changes
         return weight.to(dtype)
-    with torch.inference_mode(False), torch.no_grad():  # what is kept is for calls in any mode
+    with torch.inference_mode(False), torch.no_grad():  # everything that is kept is for calls in any mode
         made = weight.detach().to(dtype)
     _kept[weight] = kind, now, made
     return made

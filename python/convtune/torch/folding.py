@@ -20,7 +20,7 @@ from .watched import Watched
 __all__ = ["Fold", "Folded", "Packing", "folded"]
 
 _capturing: Any = getattr(torch._C, "_cuda_isCurrentStreamCapturing", lambda: False)
-_HALF_AN_ULP = 2.0**-11  # of float16
+_HALF_AN_ULP = 2.0**-11  # half an ulp of float16
 
 
 def _scale(variance: Tensor | None, gamma: Tensor | None, eps: float) -> Tensor | None:
@@ -142,7 +142,7 @@ class Folded:
             return memory.clone() if memory is not None and id(memory) in own else memory
 
         self._watched = self._watch(inputs)  # before, so that a change meanwhile is seen by the next call
-        with torch.inference_mode(False), torch.no_grad():  # what is kept is for calls in any mode
+        with torch.inference_mode(False), torch.no_grad():  # everything that is kept is for calls in any mode
             self.tensors: list[Any] = [tuple(map(apart, fold.of(inputs))) for fold in folds]
             self.fits = _fit(folds, inputs)
 

@@ -124,7 +124,7 @@ def model_problems(model: torch.nn.Module, example: Any) -> ModelProblems:
     """
     if not isinstance(model, torch.nn.Module):
         raise InvalidArgument(f"model_problems takes a torch.nn.Module, not a {type(model).__name__}")
-    model = getattr(model, "_orig_mod", model)  # what torch.compile compiled
+    model = getattr(model, "_orig_mod", model)  # the module that torch.compile compiled
     args, kwargs = as_arguments(example)
     with _untouched(model):
         operations = recorded(model, lambda: model(*args, **kwargs), (args, kwargs))

@@ -23,7 +23,7 @@ from .modules.whole import Whole, compile_mode, swap, unswap, worth_their_cost
 __all__ = ["Layer", "OptimizeReport", "optimize", "restore"]
 
 Model = TypeVar("Model", bound=torch.nn.Module)
-_MOST_CONTESTS = 3  # of the whole model: each may have to compile it
+_MOST_CONTESTS = 3  # for the whole model: each may have to compile it
 _CONTESTS_SECONDS = 60.0  # after which none is begun
 
 

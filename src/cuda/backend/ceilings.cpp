@@ -27,7 +27,7 @@ double best_us(Backend& backend, const auto& work) {
 struct Products {
   std::string kernel;
   unsigned threads;
-  double flops;  // of one block in one round
+  double flops;  // per block in one round
 };
 
 // Without tensor cores, in tf32, in bf16 (fp16 has the same products, with sums in fp32).
@@ -39,7 +39,7 @@ std::vector<Products> products_of(ComputeCapability capability) {
             {"convtune::wgmma_products<convtune::Tf32>", 128, flops},
             {"convtune::wgmma_products<convtune::Bf16>", 128, 2 * flops}};
   }
-  const double flops = 8.0 * 8 * 2 * 16 * 8 * 8;  // of 8 warps
+  const double flops = 8.0 * 8 * 2 * 16 * 8 * 8;  // the work of 8 warps
   return {fp32,
           {"convtune::mma_products<convtune::Tf32>", 256, flops},
           {"convtune::mma_products<convtune::Bf16>", 256, 2 * flops}};

@@ -1,5 +1,5 @@
-// What NVIDIA GPUs offer to the layers above: their devices, their backends and their ceilings. On a machine
-// without a driver there are no devices, and nothing fails.
+// Defines what NVIDIA GPUs offer to the layers above: their devices, their backends and their ceilings. On a
+// machine without a driver there are no devices, and nothing fails.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ namespace convtune::cuda {
 const std::vector<DeviceInfo>& devices();
 // Made once in a process. Throws Error{no_device} unless devices() has it.
 Backend& backend(Device device);
-// What was looked for: the driver, NVRTC, cuDNN, and each GPU that the driver shows.
+// Returns what was looked for: the driver, NVRTC, cuDNN, and each GPU that the driver shows.
 std::vector<Probe> probes();
 
 // A device as a target: its limits as the driver says, its tensor cores' rates by its capability.

@@ -42,7 +42,7 @@ struct Nvrtc {
   int (*nvrtcGetProgramLog)(Program, char*);
 
   int major = 0, minor = 0;
-  std::string build, builtins;  // of its two files: nvrtcVersion() does not tell patch versions apart
+  std::string build, builtins;  // for its two files: nvrtcVersion() does not tell patch versions apart
 };
 
 struct Found {

@@ -15,7 +15,7 @@ namespace convtune::cuda {
 // Everything that the compiler sees. Nothing that comes from a file or a user belongs in here but integers
 // and names from a list.
 struct CompileJob {
-  std::string source;                 // what is compiled: mostly one #include line
+  std::string source;                 // the text that is compiled: mostly one #include line
   std::vector<KernelSource> headers;  // all that it may include; no folder is ever searched
   std::vector<std::string> options;   // beside those that every kernel is compiled with
   std::string arch;                   // as isa_of() says it: "sm_90a"
@@ -33,7 +33,7 @@ CompiledModule compile(const CompileJob& job, bool cached = true);
 std::optional<CompiledModule> find_compiled(const CompileJob& job);
 void keep_compiled(const CompileJob& job, const CompiledModule& module);
 
-// Whether NVRTC can be loaded; and for people its version and file, or why not.
+// Tells whether NVRTC can be loaded; and for people its version and file, or why not.
 bool has_nvrtc();
 std::string describe_nvrtc();
 std::vector<ComputeCapability> nvrtc_capabilities();  // from 8.0 on; none without NVRTC

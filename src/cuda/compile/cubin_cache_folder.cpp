@@ -70,7 +70,7 @@ std::optional<std::string> CubinCache::find(const std::string& key) const {
   if (!folder) return std::nullopt;
   std::optional<std::string> text = folder->read(file_name(key), kMaxFileBytes);
   if (!text) return std::nullopt;
-  const std::size_t begin = std::min(text->find('\n'), text->size() - 1) + 1;  // of the content
+  const std::size_t begin = std::min(text->find('\n'), text->size() - 1) + 1;  // for the content
   if (text->empty() ||
       std::string_view(*text).substr(0, begin) != header(key, std::string_view(*text).substr(begin))) {
     warn_once(folder_ / file_name(key), "is damaged; the kernel is compiled again");

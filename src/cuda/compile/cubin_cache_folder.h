@@ -22,14 +22,14 @@ class CubinCache {
   explicit CubinCache(std::filesystem::path folder = default_folder(),
                       std::int64_t limit_bytes = kLimitBytes);
 
-  // What was stored under a key (64 hexadecimal digits). Never throws.
+  // Returns what was stored under a key (64 hexadecimal digits). Never throws.
   std::optional<std::string> find(const std::string& key) const;
   // Beside and renamed, so that a reader sees all of it or nothing. Never throws: a folder that cannot be
   // written is warned of once, and costs a compilation the next time.
   void store(const std::string& key, std::string_view content) const;
 
   CubinCacheContents contents() const;
-  CubinCacheContents clean() const;  // what was deleted. Throws Error{io}
+  CubinCacheContents clean() const;  // the entries deleted. Throws Error{io}
 
  private:
   void trim(const PrivateFolder& folder) const;

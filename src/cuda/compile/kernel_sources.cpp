@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
@@ -39,6 +40,40 @@ std::optional<std::string> included_name(std::string_view line) {
   return std::string(line.substr(0, end));
 }
 
+// The end of the comment, or of the string or character literal, that begins at `begin`.
+std::size_t end_of_comment_or_literal(std::string_view text, std::size_t begin) {
+  if (text.substr(begin, 2) == "//") return std::min(text.find('\n', begin), text.size());
+  if (text[begin] == '/') return std::min(text.find("*/", begin + 2), text.size() - 2) + 2;
+  std::size_t end = begin + 1;
+  while (end < text.size() && text[end] != text[begin]) end += text[end] == '\\' ? 2 : 1;
+  return std::min(end + 1, text.size());
+}
+
+// A text without its comments, indentation and empty lines: none of them changes machine code.
+std::string code_of(std::string_view text) {
+  std::string code;
+  const auto separate = [&](char space) {
+    while (!code.empty() && code.back() == ' ') code.pop_back();
+    if (!code.empty() && code.back() != '\n') code += space;
+  };
+  for (std::size_t at = 0; at < text.size();) {
+    const std::string_view two = text.substr(at, 2);
+    const bool digit_separator =
+        at > 0 && text[at] == '\'' && std::isxdigit(static_cast<unsigned char>(text[at - 1]));
+    if (two == "//" || two == "/*") {
+      separate(' '), at = end_of_comment_or_literal(text, at);
+    } else if (text[at] == '"' || (text[at] == '\'' && !digit_separator)) {
+      const std::size_t end = end_of_comment_or_literal(text, at);
+      code += text.substr(at, end - at), at = end;
+    } else if (std::isspace(static_cast<unsigned char>(text[at]))) {
+      separate(text[at++] == '\n' ? '\n' : ' ');
+    } else {
+      code += text[at++];
+    }
+  }
+  return code;
+}
+
 }  // namespace
 
 std::vector<KernelSource> kernel_sources(const std::string& file) {
@@ -59,8 +94,10 @@ std::vector<KernelSource> kernel_sources(const std::string& file) {
 
 std::string kernel_source_hash(const std::string& file) {
   std::string all;
-  for (const KernelSource& source : kernel_sources(file))
-    all += fmt::format("{} {}\n{}", source.name, source.text.size(), source.text);
+  for (const KernelSource& source : kernel_sources(file)) {
+    const std::string code = code_of(source.text);
+    all += fmt::format("{} {}\n{}", source.name, code.size(), code);
+  }
   return sha256(all).substr(0, 16);
 }
 

@@ -18,7 +18,8 @@ struct KernelSource {
 // Error{io} with the name of a file that is not there.
 std::vector<KernelSource> kernel_sources(const std::string& file);
 
-// Changes when one of those files does: what an algorithm answers as its source_hash().
+// A hash of the code in those files, for an algorithm's source_hash(): comments and blank space do not change
+// it, so that records of a kernel outlive a better comment.
 std::string kernel_source_hash(const std::string& file);
 
 }  // namespace convtune::cuda

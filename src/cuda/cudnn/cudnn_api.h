@@ -152,7 +152,7 @@ struct CudnnFunctions {
   CudnnStatus (*cudnnBackendExecute)(CudnnHandle, CudnnObject plan, CudnnObject variant_pack) = nullptr;
 };
 
-// Whether cuDNN 9 was found, looked for once in a process. The reason says what was tried.
+// Tells whether cuDNN 9 was found, looked for once in a process. The reason says what was tried.
 const Support& cudnn_found();
 // The loaded functions. Throws Error{unsupported} with cudnn_found()'s reason.
 const CudnnFunctions& cudnn_functions();

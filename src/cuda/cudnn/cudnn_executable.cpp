@@ -33,7 +33,7 @@ class CudnnExecutable final : public Executable {
         convert_output_(conversion(device, moves(), problem.n, problem.z() * problem.p() * problem.q(),
                                    problem.k, problem.dtype.y)),
         workspace_(device_) {
-    workspace_.at_least(places_for({}).bytes, nullptr);  // where memory is short this is better than a run
+    workspace_.at_least(places_for({}).bytes, nullptr);  // if memory is short this is better than a run
   }
 
   std::size_t packed_bytes() const override { return bias_offset() + bias_bytes(); }

@@ -21,7 +21,7 @@ CudnnData data_type(DType type) {
   return CudnnData::bf16;
 }
 
-// ---- Where tensors lie --------------------------------------------------------------------------------
+// ---- Places of tensors --------------------------------------------------------------------------------
 
 // Extents as cuDNN wants them, batch and channels first whatever the layout; strides say how they lie.
 struct Shape {
@@ -53,7 +53,7 @@ Shape output(const ConvProblem& a, bool channels_last) {
   return packed(with_depth(a, {a.n, a.k}, a.z(), {a.p(), a.q()}), channels_last);
 }
 
-// The same memory for a pointwise graph, whose engines look at rows of channels.
+// Describes this memory for a pointwise graph, whose engines look at rows of channels.
 Shape flat_output(const ConvProblem& a) {
   return packed({1, a.k, a.n * a.z() * a.p() * a.q(), 1}, true);
 }
@@ -233,7 +233,7 @@ class Operations {
         binary(CudnnPointwise::mul, x, gate, product);
         return binary(CudnnPointwise::mul, product, number(CudnnTensor::sixth), y);
       }
-      default:  // what cudnn.cpp's abilities leave out
+      default:  // types that cudnn.cpp's abilities leave out
         throw Error(ErrorKind::unsupported, "cuDNN has no such activation");
     }
   }

@@ -22,7 +22,7 @@ struct CudnnForm {
 // convolution stores, `partial` what an eager step does; `three` and `sixth` are numbers of the host.
 enum class CudnnTensor : std::int64_t { x = 1, w, bias, y, residual, sum, partial, three, sixth };
 
-constexpr std::int64_t kCudnnAlignment = 16;  // of every pointer, in bytes
+constexpr std::int64_t kCudnnAlignment = 16;  // per pointer, in bytes
 
 inline bool has_epilogue(const ConvProblem& problem) {
   return problem.bias || problem.residual || problem.activation != Activation::none;
@@ -45,12 +45,12 @@ struct CudnnGraph {
   std::vector<CudnnTensor> tensors;
 };
 
-// Whether the operations that follow an unfused convolution answer rightly.
+// Tells whether the operations that follow an unfused convolution answer rightly.
 bool sequence_is_right(const ConvProblem& problem, const CudnnForm& form);
 
 // The convolution: all of the problem where fused, else x and w to `sum`; where there is no epilogue, to y.
 CudnnGraph convolution_graph(const ConvProblem& problem, const CudnnForm& form, const CudnnSession& session);
-// What follows an unfused convolution, in order.
+// Returns what follows an unfused convolution, in order.
 std::vector<CudnnGraph> epilogue_graphs(const ConvProblem& problem, const CudnnForm& form,
                                         const CudnnSession& session);
 

@@ -19,17 +19,17 @@ struct CudnnStep {
   std::int64_t workspace_bytes = 0;
 };
 
-// What runs, one step after the other: the convolution, then what was not fused with it.
+// Describes what runs, one step after the other: the convolution, then what was not fused with it.
 struct CudnnPlan {
   std::vector<std::shared_ptr<const CudnnStep>> steps;
-  std::int64_t workspace_bytes() const;  // of the step that wants the most
+  std::int64_t workspace_bytes() const;  // for the step that wants the most
 };
 
-// What cuDNN offers for a problem's convolution graph: the engine configurations of heuristic mode A, then B,
-// then the fallback, each once. The same cuDNN on the same kind of device lists them in the same order every
-// time, so that a position names one of them. What follows an unfused convolution is planned by the first
-// offer that will do: all are of one engine, bound by memory. Making one and planning call cuDNN: hold the
-// session's mutex.
+// Describes what cuDNN offers for a problem's convolution graph: the engine configurations of heuristic mode
+// A, then B, then the fallback, each once. The same cuDNN on the same kind of device lists them in the same
+// order every time, so that a position names one of them. What follows an unfused convolution is planned by
+// the first offer that will do: all are of one engine, bound by memory. Making one and planning call cuDNN:
+// hold the session's mutex.
 class CudnnOffers {
  public:
   CudnnOffers(const ConvProblem& problem, const CudnnForm& form, CudnnSession& session);
@@ -42,11 +42,11 @@ class CudnnOffers {
   // built after all.
   struct Answer {
     Support support;
-    std::shared_ptr<const CudnnPlan> plan = nullptr;  // where supported
+    std::shared_ptr<const CudnnPlan> plan = nullptr;  // if supported
   };
   const Answer& plan(std::size_t position);
-  // Whether it is worth trying: plan()'s answer where that is cheap. An engine that is compiled at run time
-  // takes seconds to plan; it is believed until it is built.
+  // Tells whether it is worth trying: plan()'s answer where that is cheap. An engine that is compiled at run
+  // time takes seconds to plan; it is believed until it is built.
   Support promises(std::size_t position);
 
  private:

@@ -14,7 +14,7 @@ namespace convtune::cuda {
 struct CudnnSession {
   Mutex mutex;
   CudnnHandle handle = nullptr;
-  std::optional<CudnnDescriptor> device = std::nullopt;  // where there is no handle
+  std::optional<CudnnDescriptor> device = std::nullopt;  // null if there is no handle
 };
 
 // Made at the first call and kept. Throws Error where cuDNN or the device is not to be had.

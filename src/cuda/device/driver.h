@@ -69,7 +69,8 @@ struct Driver {
   CUresult (*cuStreamDestroy)(CUstream);
   CUresult (*cuStreamSynchronize)(CUstream);
   CUresult (*cuStreamGetId)(CUstream, std::uint64_t* id);
-  // Of CUDA 11.3 to 12.2: the last three, which may be null, are the graph and what it waits for.
+  // The function of CUDA 11.3 to 12.2: the last three, which may be null, are the graph and what it waits
+  // for.
   CUresult (*cuStreamGetCaptureInfo)(CUstream, int* status, std::uint64_t* id, CUgraph* graph,
                                      const void* dependencies, std::size_t* count);
   CUresult (*cuUserObjectCreate)(CUuserObject*, void* pointer, void (*destroy)(void* pointer),
@@ -107,7 +108,7 @@ struct Driver {
 
 // The driver, loaded and initialised once in a process; null where there is none that can be used.
 const Driver* find_driver();
-// The same, or Error{no_device} with the reason.
+// As above, or Error{no_device} with the reason.
 const Driver& driver();
 // For people: the driver's version and file, or why there is none.
 std::string describe_driver();

@@ -8,13 +8,13 @@
 
 namespace convtune::cuda {
 
-// What a GPU says of its clock at one moment.
+// Describes what a GPU says of its clock at one moment.
 struct ClockEvents {
   std::uint64_t reasons = 0;  // bits as nvml.h has them
   unsigned sm_mhz = 0;        // 0: it does not say
 };
 
-// Those of the reasons that are a fault of the machine: too hot, or short of power. A power limit that the
+// Reasons that are a fault of the machine: too hot, or short of power. A power limit that the
 // work reaches by itself is none; every fast kernel does. Empty where there is none of them.
 std::string clock_drift_in_words(const ClockEvents& events);
 

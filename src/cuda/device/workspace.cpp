@@ -120,7 +120,7 @@ Workspace::Hold Workspace::at_least(std::size_t bytes, Stream stream) {
   if (bytes == 0) return {};
   Registry& all = registry(device_);
   std::unique_lock lock(all.mutex);
-  const BesideCapture beside;  // of this stream or of another: a graph has no part in what memory there is
+  const BesideCapture beside;  // for this stream or of another: a graph has no part in what memory there is
   all.retired.free();
   const std::shared_ptr<const std::uint64_t> thread = is_of_each_thread(stream) ? this_thread() : nullptr;
   const Place place{stream, thread ? *thread : 0};

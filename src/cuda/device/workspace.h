@@ -54,7 +54,7 @@ class Workspace {
   void* of_capture(std::uint64_t capture, CUgraph graph, const Place& place, std::size_t bytes);
 
   const int device_;
-  std::map<Place, std::shared_ptr<const Block>> shared_;  // what work that is still queued may use
+  std::map<Place, std::shared_ptr<const Block>> shared_;  // memory that work that is still queued may use
   // By capture, stream and bytes: branches of one graph may run beside each other.
   std::map<std::tuple<std::uint64_t, Place, std::size_t>, std::weak_ptr<void>> captured_;
   std::vector<std::shared_ptr<void>> kept_;  // for graphs that did not take theirs

@@ -20,7 +20,7 @@ struct Moved {
   Transposition to_nchw() const { return {images, pixels, channels, element_bytes}; }
 };
 
-// Those of a problem; y is the last.
+// The tensors of a problem; y is the last.
 std::vector<Moved> moved_by(const ConvProblem& a, ChannelsLast tensors) {
   const std::int64_t images = std::max<std::int64_t>(a.n, 1);  // a batch of 0 is planned for as 1
   std::vector<Moved> all;

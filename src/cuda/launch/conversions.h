@@ -17,11 +17,12 @@ struct ChannelsLast {
   explicit operator bool() const { return x || y; }
 };
 
-// Whether a problem's tensors can be converted: from NCHW, forward, in two dimensions, x and y of 2 bytes.
+// Tells whether a problem's tensors can be converted: from NCHW, forward, in two dimensions, x and y of 2
+// bytes.
 bool is_convertible(const ConvProblem& problem);
 
-// What follows is of such a problem, and of the tensors that are converted. Whether they are small enough to
-// be moved by one launch each, else why not.
+// Whatever follows is of such a problem, and of the tensors that are converted. Whether they are small enough
+// to be moved by one launch each, else why not.
 Support takes_conversions(const ConvProblem& problem, ChannelsLast tensors);
 // The plan's kernel works on tensors in NHWC then, which are in the plan's workspace; those that are the same
 // in both layouts stay where they are.

@@ -14,7 +14,7 @@
 
 namespace convtune::cuda {
 
-// Whether every extent is small enough for ints: otherwise a refusal that names it.
+// Tells whether every extent is small enough for ints: otherwise a refusal that names it.
 Support fits_extents(const ConvProblem& problem);
 
 // For a problem that fits. A batch of 0 is planned and packed for as 1, and never run.

@@ -61,7 +61,7 @@ Kernel::Kernel(int device, const CompiledModule& module, const std::string& name
   check(driver().cuFuncSetAttribute(function_, kMaxDynamicSharedSizeBytes,
                                     static_cast<int>(options.dynamic_smem_bytes)),
         "allowing {} {} bytes of shared memory a block", name, options.dynamic_smem_bytes);
-  int capability = 0;  // of the machine code, 10 times the major number and the minor one
+  int capability = 0;  // for the machine code, 10 times the major number and the minor one
   check(driver().cuFuncGetAttribute(&capability, kBinaryVersion, function_), "asking what {} is compiled for",
         name);
   overlaps_ =

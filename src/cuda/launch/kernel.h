@@ -19,7 +19,8 @@ class Kernel {
   // In a run a stream may be being captured, which nothing must disturb.
   enum class Loaded { at_build, in_a_run };
   struct Options {
-    std::size_t dynamic_smem_bytes = 0;  // what a launch may ask for, at most; above the usual 48 KiB too
+    std::size_t dynamic_smem_bytes =
+        0;  // memory that a launch may ask for, at most; above the usual 48 KiB too
     Loaded loaded = Loaded::at_build;
     // Its code calls wait_for_earlier_grids() (cuda/ptx/grid.cuh): its blocks may begin while the kernel
     // before it on the stream still runs, where device and driver can do that, also in a CUDA graph.
@@ -40,7 +41,7 @@ class Kernel {
     const void* addresses[] = {static_cast<const void*>(&args)..., nullptr};
     launch_with(grid, block, dynamic_smem_bytes, stream, addresses);
   }
-  // The same, of arguments that lie at these addresses.
+  // As above, of arguments that lie at these addresses.
   void launch_with(Extent3 grid, Extent3 block, std::size_t dynamic_smem_bytes, Stream stream,
                    const void** arguments) const;
 

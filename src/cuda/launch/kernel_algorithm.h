@@ -1,5 +1,5 @@
-// What the algorithms with kernels of our own have in common: each says what it takes, which configs are
-// worth a try, what one launches (launch_plan.h) and what work that is (time_model.h). Everything else
+// Defines what the algorithms with kernels of our own have in common: each says what it takes, which configs
+// are worth a try, what one launches (launch_plan.h) and what work that is (time_model.h). Everything else
 // follows from these.
 #pragma once
 
@@ -41,14 +41,15 @@ class KernelAlgorithm : public Algorithm {
   void precompile(const ConvProblem&, const DeviceInfo&, const Config&) const final;
   std::unique_ptr<Executable> build(const ConvProblem&, const DeviceInfo&, const Config&) const final;
 
-  // What build() compiles and launches; a config that it does not accept is refused as there.
+  // Returns what build() compiles and launches; a config that it does not accept is refused as there.
   LaunchPlan plan(const ConvProblem&, const DeviceInfo&, const Config&) const;
-  // What its kernel does, counted. For a config that it accepts.
+  // Returns what its kernel does, counted. For a config that it accepts.
   TileWork work(const ConvProblem&, const DeviceInfo&, const Config&) const;
 
  protected:
-  // What its kernel has in NHWC alone. It takes half precision in NCHW nevertheless: the kernel runs between
-  // conversions of those (conversions.h), and what follows is asked about the problem in NHWC where y is one.
+  // Returns what its kernel has in NHWC alone. It takes half precision in NCHW nevertheless: the kernel runs
+  // between conversions of those (conversions.h), and what follows is asked about the problem in NHWC where y
+  // is one.
   virtual ChannelsLast channels_last() const { return {}; }
   virtual ChannelsLast channels_last_of(const ConvProblem&) const { return channels_last(); }
   Support takes_any_layout(const ConvProblem&, const DeviceInfo&) const;
@@ -81,7 +82,7 @@ Support takes_tf32(const ConvProblem& problem);  // not fp32 products
 Support takes_tf32_nchw(const ConvProblem& problem);
 // Forward, 2-D; x, w and y of one type, the bias of it or f32; with a residual, and eager.
 Support takes_one_type(const ConvProblem& problem, Layout layout);
-Support takes_half(const ConvProblem& problem);  // the same of fp16 and bf16 alone, in any layout
+Support takes_half(const ConvProblem& problem);  // tells whether it takes fp16 and bf16 alone, in any layout
 Support takes_one_group(const ConvProblem& problem);
 // Or several of so many channels and filters that tensor cores are not mostly idle; TMA copies eights.
 Support takes_wide_groups(const ConvProblem& problem);
@@ -104,7 +105,7 @@ struct Ranked {
 constexpr std::size_t kMostCandidates = 64;
 constexpr double kHopeless = 2;  // times the best estimate
 // The best, best first: at most so many, and none that is estimated at more than `hopeless` times the best.
-// Those that are equal stay in their order.
+// Candidates that are equal stay in their order.
 template <class Typed>
 std::vector<Typed> best_of(std::vector<Ranked<Typed>> ranked, std::size_t most = kMostCandidates,
                            double hopeless = std::numeric_limits<double>::max()) {
@@ -120,8 +121,8 @@ std::vector<Typed> best_of(std::vector<Ranked<Typed>> ranked, std::size_t most =
 // All, half, a quarter ... of `all`, and 1.
 std::vector<int> parts_of(int all);
 
-// What a config whose launch bound keeps `blocks` of it on an SM needs there: whether it can have that, the
-// most blocks that could stay (0: none), and registers and shared memory as refusals name them.
+// Checks what a config whose launch bound keeps `blocks` of it on an SM needs there: whether it can have
+// that, the most blocks that could stay (0: none), and registers and shared memory as refusals name them.
 template <class Kernel>
 bool stays_resident(const Kernel& kernel, const Target& target) {
   return kernel.blocks <= occupancy(target, {kernel.threads(), 0, kernel.smem_bytes()}).blocks;
@@ -146,7 +147,7 @@ StageView view_of_stages(StageConfig config, std::int64_t least,
 // Warps that only the kernel's own roles decide, and 2 to 8 stages in the field `stages`.
 StageView stages_alone(std::int64_t warps, std::int64_t stages,
                        std::function<Config(std::int64_t stages)> with_stages);
-// The same of a kernel that has its stages in a field of that name.
+// As above, for a kernel that has its stages in a field of that name.
 template <class Kernel>
 StageView stages_alone(const Kernel& kernel) {
   return stages_alone(kernel.threads() / 32, kernel.stages, [kernel](std::int64_t stages) {
@@ -156,15 +157,15 @@ StageView stages_alone(const Kernel& kernel) {
   });
 }
 
-// What most kernels are given, behind whatever else.
+// Holds what most kernels are given, behind whatever else.
 inline const std::vector<Argument> kTensorArguments = {Pointer{Operand::x}, Pointer{Operand::packed},
                                                        Pointer{Operand::y, "float*"}};
 
-// What kernels with the whole epilogue are given: tensors of any element type, and a residual.
+// Holds what kernels with the whole epilogue are given: tensors of any element type, and a residual.
 inline const std::vector<Argument> kEpilogueArguments = {
     Pointer{Operand::x, "const void*"}, Pointer{Operand::packed}, Pointer{Operand::residual, "const void*"},
     Pointer{Operand::y, "void*"}};
-// What they all do: fp16 or bf16 for x, w and y, sums in fp32, every epilogue.
+// Holds what they all do: fp16 or bf16 for x, w and y, sums in fp32, every epilogue.
 extern const Abilities kHalfAbilities;
 
 // Launch bounds of so many blocks a multiprocessor, and the registers that they leave to a thread.
@@ -214,7 +215,7 @@ class KernelAlgorithmOf : public KernelAlgorithm {
   virtual Support takes_kernel(const Kernel&, const DeviceInfo&) const = 0;
   virtual LaunchPlan launch(const Kernel&, const DeviceInfo&) const = 0;
   virtual TileWork counted(const Kernel&) const = 0;
-  // What it multiplies, with all that is idle.
+  // Returns what it multiplies, with all that is idle.
   virtual double flops(const ConvProblem& problem, const Kernel&) const { return problem.flops(); }
   virtual std::optional<StageView> stages(const Kernel&) const { return {}; }
 

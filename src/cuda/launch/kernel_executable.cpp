@@ -23,7 +23,7 @@ bool is_aligned(const void* pointer) {
   return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0;
 }
 
-// Of whatever stream and device: what runs one after the other is launched one after the other.
+// For any stream and device: what runs one after the other is launched one after the other.
 int next_turn() {
   static std::atomic<unsigned> launches = 0;
   return static_cast<int>(launches++ % 2);
@@ -48,7 +48,7 @@ struct KernelExecutable::Kernels {
         runs(plan, device, made.job, made.module, Kernel::Loaded::at_build),
         pack(device, made.module, made.job.kernels[LaunchPlan::kPack], {}) {}
 
-  // Those that a run launches.
+  // Kernels that a run launches.
   struct Runs {
     Runs(const LaunchPlan& plan, int device, const CompileJob& job, const CompiledModule& module,
          Kernel::Loaded loaded)
@@ -115,7 +115,7 @@ KernelExecutable::KernelExecutable(LaunchPlan plan, const DeviceInfo& device)
     if (const auto* conversion = std::get_if<Conversion>(&step))
       transposes_.emplace_back(device, conversion->what);
   const DeviceScope scope(device_);
-  workspace_.at_least(plan_.workspace_bytes(), nullptr);  // where memory is short this is better than a run
+  workspace_.at_least(plan_.workspace_bytes(), nullptr);  // if memory is short this is better than a run
 }
 
 KernelExecutable::~KernelExecutable() = default;

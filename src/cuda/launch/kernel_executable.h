@@ -37,7 +37,7 @@ class KernelExecutable final : public Executable {
   const LaunchPlan plan_;
   const int device_;
   const std::shared_ptr<const Kernels> kernels_;
-  std::vector<Transpose> transposes_;  // of the plan's conversions, in their order
+  std::vector<Transpose> transposes_;  // for the plan's conversions, in their order
   mutable MadeTensorMaps maps_;
   mutable Workspace workspace_;
 };

@@ -1,6 +1,7 @@
-// What an algorithm of ours compiles and launches for one config, as data: made on any host, with neither a
-// device nor a compiler. One executable compiles and launches it (kernel_executable.h); the dry run, the
-// forecast and the exported program read the same value, so that none of them can drift from what runs.
+// Defines what an algorithm of ours compiles and launches for one config, as data: made on any host, with
+// neither a device nor a compiler. One executable compiles and launches it (kernel_executable.h); the dry
+// run, the forecast and the exported program read the same value, so that none of them can drift from what
+// runs.
 #pragma once
 
 #include <cstddef>
@@ -112,12 +113,12 @@ struct Turn {
 using Argument = std::variant<Pointer, int, ConvExtents, ConvNumbers, TensorMaps, TensorMapsUsable, Turn>;
 
 struct KernelLaunch {
-  std::size_t kernel = 0;  // of the plan's job
+  std::size_t kernel = 0;  // for the plan's job
   Extent3 grid, block;
   std::size_t dynamic_smem_bytes = 0;
   std::vector<Argument> arguments;
 
-  double blocks() const { return static_cast<double>(grid.x) * grid.y * grid.z; }  // of the grid
+  double blocks() const { return static_cast<double>(grid.x) * grid.y * grid.z; }  // for the grid
 };
 // Words of an operand set to zero.
 struct Clear {
@@ -162,15 +163,15 @@ struct LaunchPlan {
   std::vector<Step> pack, run;
   std::vector<WorkspacePart> workspace;  // each at a multiple of 256 bytes, in this order
 
-  // What the launch bounds make of it: registers of a thread, at most, and blocks that an SM holds at once. A
-  // guess where the kernel has no bound on blocks.
+  // Gives what the launch bounds make of it: registers of a thread, at most, and blocks that an SM holds at
+  // once. A guess where the kernel has no bound on blocks.
   int most_registers = 0, resident_blocks = 1;
   bool resident_is_a_guess = false;
 
-  const KernelLaunch& kernel_launch() const;  // of the convolution's kernel
+  const KernelLaunch& kernel_launch() const;  // for the convolution's kernel
   std::size_t packed_bytes() const;           // a word at least
   std::size_t workspace_bytes() const;
-  bool adds_up() const;  // whether a kernel of its own adds up partial sums
+  bool adds_up() const;  // true if a kernel of its own adds up partial sums
 };
 
 constexpr std::size_t in_lines(std::size_t bytes) {

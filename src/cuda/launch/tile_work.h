@@ -1,6 +1,6 @@
-// What the algorithms count alike of a tile's work (time_model.h). Geometry comes from the kernels' own
-// headers; instructions were counted in their source, by phases: those of the loops that everything hangs on
-// exactly, the others roughly.
+// Defines what the algorithms count alike of a tile's work (time_model.h). Geometry comes from the kernels'
+// own headers; instructions were counted in their source, by phases: those of the loops that everything hangs
+// on exactly, the others roughly.
 #pragma once
 
 #include <algorithm>
@@ -21,8 +21,8 @@ void store_in_pieces(TileWork& work, double outputs, double piece, double bytes 
 // Bytes of the input's rows, of pixels where channels come last, that filters meet, and of the residual.
 double read_bytes(const ConvProblem& problem);
 
-// Of the rows (or columns) that `tiles` tiles read, `count` each from first(tile) on, those that the image
-// has.
+// Counts the rows (or columns) that `tiles` tiles read, `count` each from first(tile) on, those that the
+// image has.
 template <class First>
 double read_inside(int tiles, const First& first, int count, int extent) {
   double sum = 0;
@@ -31,10 +31,11 @@ double read_inside(int tiles, const First& first, int count, int extent) {
   return sum;
 }
 
-// What is done to so many outputs of a tile in half precision before they are rounded (tile/epilogue.cuh).
+// Counts what is done to so many outputs of a tile in half precision before they are rounded
+// (tile/epilogue.cuh).
 void add_epilogue(Phase& store, const ConvExtents& conv, double outputs);
 
-// What a tile's outputs cost: where others multiply meanwhile it is part of their work.
+// Counts what a tile's outputs cost: where others multiply meanwhile it is part of their work.
 void add_store(TileWork& work, const Phase& store, bool beside_products);
 
 // Blocks of a grid that stay on the device's SMs, in whole clusters.
@@ -44,6 +45,6 @@ unsigned resident_grid(long long blocks, int multiprocessors, int cluster = 1);
 // on an H200 of 132, clusters of 4 and of 8 ran together on 112, and not on 128.
 long long clustered_blocks(const Target& target, const BlockNeeds& block, int cluster);
 
-double outputs_of(const ConvExtents& conv);  // of all images
+double outputs_of(const ConvExtents& conv);  // for all images
 
 }  // namespace convtune::cuda

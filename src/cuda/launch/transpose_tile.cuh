@@ -45,13 +45,13 @@ __global__ void __launch_bounds__(TransposeConfig::kThreads)
   }
 }
 
-// So many elements, moved at once.
+// This many elements, moved at once.
 template <class Element, int count>
 struct alignas(count * sizeof(Element)) Elements {
   unsigned words[count * sizeof(Element) / 4];
 };
 
-// Whether rows of so many elements can be moved so many at a time.
+// Tells whether rows of so many elements can be moved so many at a time.
 template <int count, class Element>
 __device__ bool moves_at_once(const Element* matrix, long long elements) {
   return elements % count == 0 &&
@@ -73,7 +73,7 @@ struct Tile {
   }
   template <int kCount>
   __device__ void load(const Element* __restrict__ input) const {
-    constexpr int kVectors = T::kCols / kCount * T::kWords / T::kThreads;  // of a thread
+    constexpr int kVectors = T::kCols / kCount * T::kWords / T::kThreads;  // per thread
     using Vector = Elements<Element, kCount>;
     const auto col_of = [](int i) { return (i % 8 + i / (8 * T::kWords) * 8) * kCount; };
     const auto word_of = [](int i) { return i / 8 % T::kWords; };

@@ -35,7 +35,7 @@ struct WideTranspose {
   static constexpr int kThreads = 256, kWords = 32, kCols = cols;
   static constexpr int kOfWord = 4 / element_bytes, kOfVector = 16 / element_bytes;  // elements
   static constexpr int kRows = kWords * kOfWord;
-  // Of 64 and 128: a narrow matrix leaves less of a narrower tile idle.
+  // Chooses between 64 and 128: a narrow matrix leaves less of a narrower tile idle.
   static constexpr int cols_for(long long matrix_cols) {
     return element_bytes == 2 && matrix_cols > 64 ? 128 : 64;
   }

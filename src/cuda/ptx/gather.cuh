@@ -68,7 +68,7 @@ __device__ __forceinline__ void cp_async_gather(int height, int width, unsigned 
   else
     CONVTUNE_ONE_PLACE("ld.shared", "r"(table), 1);
 }
-// of one in global memory;
+// the address of one in global memory;
 template <int kCount, int kSize, int kEntry, int kTo>
 __device__ __forceinline__ void cp_async_gather(int height, int width, const int4* table, unsigned to,
                                                 const float* from, int row, int column) {

@@ -30,7 +30,7 @@ __device__ inline void cp_async_16(unsigned to, const void* from, unsigned sourc
                : "memory");
 }
 
-// The same through L1, for what the next copies read again, kBytes behind `from`.
+// As above, through L1, for what the next copies read again, kBytes behind `from`.
 template <long long kBytes = 0>
 __device__ inline void cp_async_16_cached(unsigned to, const void* from, unsigned source_bytes) {
   asm volatile("cp.async.ca.shared.global [%0], [%1 + %3], 16, %2;" ::"r"(to), "l"(from), "r"(source_bytes),
@@ -50,9 +50,9 @@ __device__ inline void cp_async_16_if(unsigned to, const void* from, unsigned so
                : "memory");
 }
 
-// Of what is read once and never again: on 9.0 L2 gives its place away before any other, so that outputs stay
-// there. The policy is what createpolicy.fractional.L2::evict_first makes with 1.0; made so it would be moved
-// to uniform registers before each copy.
+// Copies data that is read once and never again: on 9.0 L2 gives its place away before any other, so that
+// outputs stay there. The policy is what createpolicy.fractional.L2::evict_first makes with 1.0; made so it
+// would be moved to uniform registers before each copy.
 __device__ inline void cp_async_16_once_if(unsigned to, const void* from, unsigned source_bytes,
                                            bool wanted) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -80,8 +80,8 @@ __device__ inline void cp_async_behind(unsigned to, const void* from, unsigned s
                  : "memory");
 }
 
-// Of pieces of 16 bytes in a row from `from` on the one number piece + times * kTimes + kMore, to kTo bytes
-// behind `to`. The compiler would keep a sum of them, in two registers.
+// Gathers pieces of 16 bytes in a row from `from` on the one number piece + times * kTimes + kMore, to kTo
+// bytes behind `to`. The compiler would keep a sum of them, in two registers.
 template <int kTo, int kTimes, int kMore>
 __device__ inline void cp_async_16_piece(unsigned to, const void* from, unsigned piece, unsigned times) {
   asm volatile(

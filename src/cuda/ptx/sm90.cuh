@@ -91,7 +91,7 @@ __device__ inline void prefetch_l2_if(const void* from, unsigned bytes, bool fet
                : "memory");
 }
 
-// What was written to shared memory before needs fence_proxy_async() by its writers.
+// Whatever was written to shared memory before needs fence_proxy_async() by its writers.
 __device__ inline void bulk_copy_to_global(void* to, unsigned from, unsigned bytes) {
   asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from), "r"(bytes)
                : "memory");
@@ -134,7 +134,7 @@ __device__ inline void store_box_if(const TensorMap* map, int x0, int x1, int x2
       : "memory");
 }
 
-// The same of five extents.
+// As above, for five extents.
 __device__ inline void store_box_if(const TensorMap* map, int x0, int x1, int x2, int x3, int x4,
                                     unsigned from, bool stores) {
   asm volatile(
@@ -154,7 +154,7 @@ __device__ inline void load_box_if(unsigned to, const TensorMap* map, int x0, in
       : "memory");
 }
 
-// The same of what is read once and is not wanted again soon: L2 gives its place away before any other, so
+// As above, for what is read once and is not wanted again soon: L2 gives its place away before any other, so
 // that it need not write back what was there before. The policy is as in cp_async_16_once_if().
 __device__ inline void load_box_once_if(unsigned to, const TensorMap* map, int x0, int x1, int x2, int x3,
                                         int x4, unsigned barrier, bool loads) {
@@ -167,7 +167,7 @@ __device__ inline void load_box_once_if(unsigned to, const TensorMap* map, int x
       : "memory");
 }
 
-// The same as far as L2.
+// As above, as far as L2.
 __device__ inline void prefetch_box_if(const TensorMap* map, int x0, int x1, int x2, int x3, int x4,
                                        bool fetches) {
   asm volatile(
@@ -188,7 +188,7 @@ __device__ inline void load_rows_if(unsigned to, const TensorMap* map, int x0, i
       : "memory");
 }
 
-// The same of what is read once.
+// As above, for what is read once.
 __device__ inline void load_rows_once_if(unsigned to, const TensorMap* map, int x0, int x1, unsigned barrier,
                                          bool loads) {
   asm volatile(
@@ -213,7 +213,7 @@ __device__ inline void load_pixels_if(unsigned to, const TensorMap* map, int cha
       : "memory");
 }
 
-// The same where channels are those of one of several groups, one more extent behind the images.
+// As above, where channels are those of one of several groups, one more extent behind the images.
 __device__ inline void load_group_pixels_if(unsigned to, const TensorMap* map, int channel, int column,
                                             int row, int image, int group, int columns_on, int rows_on,
                                             unsigned barrier, bool loads) {
@@ -237,7 +237,7 @@ __device__ inline void stmatrix_x4_trans(unsigned row_address, const unsigned (&
                : "memory");
 }
 
-// The same as they lie: lane l's elements are columns 2*thread, 2*thread+1 of row `group`.
+// As above, as they lie: lane l's elements are columns 2*thread, 2*thread+1 of row `group`.
 __device__ inline void stmatrix_x4(unsigned row_address, const unsigned (&from)[4]) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row_address),
                "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3])
@@ -261,7 +261,7 @@ __device__ inline void bar_arrive(unsigned id, unsigned threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-// What this thread wrote to shared memory becomes visible to matrix products: by the writer, before it
+// Whatever this thread wrote to shared memory becomes visible to matrix products: by the writer, before it
 // tells anybody.
 __device__ inline void fence_proxy_async() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");

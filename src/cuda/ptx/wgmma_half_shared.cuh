@@ -6,9 +6,9 @@
 
 namespace convtune::ptx {
 
-// Of an operand whose rows are kRowBytes of k, 64 or 128, with their 16-byte pieces exchanged as TMA does it:
-// each by the number of its row (of 128 bytes) modulo as many as there are. `address` in 16 bytes; eight rows
-// begin at a multiple of their size. The next 16 of k are 2 further on, in those rows still.
+// Describes an operand whose rows are kRowBytes of k, 64 or 128, with their 16-byte pieces exchanged as TMA
+// does it: each by the number of its row (of 128 bytes) modulo as many as there are. `address` in 16 bytes;
+// eight rows begin at a multiple of their size. The next 16 of k are 2 further on, in those rows still.
 template <int kRowBytes>
 __device__ constexpr unsigned long long wgmma_descriptor_exchanged(unsigned address) {
   static_assert(kRowBytes == 64 || kRowBytes == 128);

@@ -1,4 +1,4 @@
-// The same as wgmma_tf32.cuh with `a` in registers.
+// As above, as wgmma_tf32.cuh with `a` in registers.
 #pragma once
 
 #include "cuda/ptx/wgmma.cuh"

@@ -29,12 +29,12 @@ constexpr int gcd(int a, int b) {
 constexpr int registers_for(int threads, int blocks) {
   return lesser(65536 / (threads * blocks) / 8 * 8, 255);
 }
-// The same where warps do not share the SM's quarters evenly: a quarter belongs to every fourth warp.
+// As above, where warps do not share the SM's quarters evenly: a quarter belongs to every fourth warp.
 constexpr int registers_by_quarters(int threads, int blocks) {
   return registers_for(round_up(threads * blocks, 128), 1);
 }
 
-// Whether every choice of a config is within the range that its visit() names.
+// Tells whether every choice of a config is within the range that its visit() names.
 template <class Config>
 constexpr bool is_in_range(const Config& config) {
   bool in_range = true;

@@ -14,12 +14,12 @@ struct Turns {
   static __device__ unsigned barrier(int consumer) { return 1 + static_cast<unsigned>(consumer); }
   static __device__ void wait(int consumer) { ptx::bar_sync(barrier(consumer), kThreads); }
   static __device__ void give(int consumer) { ptx::bar_arrive(barrier(consumer), kThreads); }
-  // Of consumers that share a tile, each begins when the one before has the lead.
+  // Among consumers that share a tile, each begins when the one before has the lead.
   static __device__ void follow(int consumer) { wait(consumer); }
   static __device__ void lead(int consumer) { give(consumer + 1); }
   // Behind those, for a consumer's own threads.
   static __device__ int own(int consumer) { return 4 + consumer; }
-  // Of two consumers that store from one place, each after the other.
+  // Orders two consumers that store from one place, each after the other.
   static __device__ void wait_to_store(int consumer) {
     ptx::bar_sync(7 + static_cast<unsigned>(consumer), kThreads);
   }

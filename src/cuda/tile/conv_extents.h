@@ -8,7 +8,7 @@ namespace convtune {
 // beta; leaky_relu: a slope of alpha.
 enum class ConvActivation { none, relu, clip, silu, gelu_erf, gelu_tanh, hardswish, leaky_relu, sigmoid };
 
-// Of a tensor in memory (tile/element.cuh).
+// Element type of a tensor in memory (tile/element.cuh).
 enum class ElementType { f32, f16, bf16 };
 
 constexpr int size_of(ElementType type) {  // bytes
@@ -44,7 +44,7 @@ struct ConvExtents {
   constexpr int taps() const { return group_channels() * r * s; }  // products of a sum
   constexpr long long weights() const { return static_cast<long long>(k) * taps(); }
 
-  // Whether offsets in so many images, and in an output, are ints, with room for what is added to them.
+  // Tells whether offsets in so many images, and in an output, are ints, with room for what is added to them.
   constexpr bool offsets_are_ints(int images = 1) const {
     return 1LL * images * h * w < (1LL << 30) / c && 1LL * p * q < (1LL << 30) / k;
   }

@@ -4,7 +4,7 @@
 
 namespace convtune {
 
-// Of one dimension. A problem without it has ones, and no padding.
+// One dimension. A problem without it has ones, and no padding.
 struct ConvAxis {
   long long input = 1, output = 1, filter = 1, stride = 1, dilation = 1, pad = 0;  // pad: before the first
   static constexpr const char* kName = "ConvAxis";

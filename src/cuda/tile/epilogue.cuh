@@ -1,5 +1,5 @@
-// What is done to a sum before it is stored: its bias, the residual, then the activation, by PyTorch's
-// formulas. NaN stays NaN in all of them.
+// Defines what is done to a sum before it is stored: its bias, the residual, then the activation, by
+// PyTorch's formulas. NaN stays NaN in all of them.
 #pragma once
 
 #include "cuda/tile/element.cuh"
@@ -14,7 +14,7 @@ namespace convtune {
 __device__ __forceinline__ float times_sigmoid(float v, float power) {
   return v * ptx::rcp_approx(1 + ptx::ex2_approx(power));
 }
-// The same of two with three special functions, of which an SM computes 16 a clock, not four: with
+// As above, for two with three special functions, of which an SM computes 16 a clock, not four: with
 // denominators d and e, 1 / d is e / (d * e). That must stay finite, so powers end at 2^63, and sigmoids up
 // to 2^-62 are 0, by the saturation of a multiply-add that is there anyway. A NaN in a power makes a
 // sigmoid of 0 and leaves the other alone, so `v` must hold that NaN, too.
@@ -101,8 +101,8 @@ __device__ __forceinline__ float finish(float sum, float bias) {
   return activate<conv>(sum + bias);
 }
 
-// Where a kernel's sums begin. Those of an eager problem are rounded before the bias: they begin at zero
-// always.
+// Describes where a kernel's sums begin. Those of an eager problem are rounded before the bias: they begin at
+// zero always.
 enum class SumsBegin { at_zero, at_bias };
 
 // With a residual, 0 where the problem has none; eager problems round at each step.

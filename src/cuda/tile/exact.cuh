@@ -38,7 +38,7 @@ __device__ float exact_output(const void* __restrict__ x, const float* __restric
                               });
   return finish<config.conv>(sum, packed[kAt.bias_at() + filter], residual);
 }
-// The same with its residual, stored in y.
+// As above, with its residual, stored in y.
 template <auto config>
 __device__ __forceinline__ void store_exact_output(const void* __restrict__ x,
                                                    const float* __restrict__ packed,

@@ -18,7 +18,7 @@ struct Packed {
   constexpr long long bias_at() const { return prepared + weights; }
   constexpr long long flag_at() const { return bias_at() + biases + zeros; }
   constexpr long long words() const { return flag_at() + flagged; }
-  // Whether blocks of a word a thread (tile/pack.cuh) can be launched for all of them.
+  // Tells whether blocks of a word a thread (tile/pack.cuh) can be launched for all of them.
   constexpr bool launchable() const { return words() / 256 < (1LL << 31) - 1; }
 };
 

@@ -16,7 +16,7 @@ struct Ring {
     if (++slot == kSlots) slot = 0, parity ^= 1;
   }
   template <int kStages>
-  __device__ void skip() {  // so many
+  __device__ void skip() {  // this many
     slot += kStages % kSlots;
     const bool laps = slot >= kSlots;
     if (laps) slot -= kSlots;
@@ -24,7 +24,7 @@ struct Ring {
   }
   __device__ unsigned barrier(unsigned barriers) const { return barriers + 8 * slot; }
   __device__ void wait_full(unsigned full) const { ptx::mbarrier_wait(barrier(full), parity); }
-  // Of a barrier that nobody has arrived at, the phase before the first counts as complete: in the first lap
+  // For a barrier that nobody has arrived at, the phase before the first counts as complete: in the first lap
   // no filler waits.
   __device__ void wait_empty(unsigned empty) const { ptx::mbarrier_wait(barrier(empty), parity ^ 1); }
 

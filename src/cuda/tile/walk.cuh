@@ -12,7 +12,7 @@ struct Walk {
   static constexpr int kBlockPositions = config.block_positions();
   int backwards = 0, first = static_cast<int>(blockIdx.x), step = static_cast<int>(gridDim.x);
 
-  __device__ int tiles() const { return (kTiles - first + step - 1) / step; }  // of this block
+  __device__ int tiles() const { return (kTiles - first + step - 1) / step; }  // for this block
   __device__ int filter_block(int tile) const { return at(tile) % kFilterBlocks; }
   __device__ int first_position(int tile) const { return at(tile) / kFilterBlocks * kBlockPositions; }
 

@@ -18,10 +18,10 @@ def conv2d_kernel(
     b_ptr,  # [K]; anything where HAS_BIAS is false
     y_ptr,  # [N, K, P, Q] contiguous
     rows,   # N * P * Q, the output positions
-    filters,  # of a group
+    filters,  # per group
     H, W, P, Q,
     GROUPS: tl.constexpr,
-    C: tl.constexpr,  # of a group
+    C: tl.constexpr,  # per group
     R: tl.constexpr, S: tl.constexpr,
     STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr,
     PAD_H: tl.constexpr, PAD_W: tl.constexpr,

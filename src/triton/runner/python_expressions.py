@@ -60,7 +60,7 @@ class Expressions:
             found = value.body.names.get(name) if isinstance(value, Class) else None
             if isinstance(value, Class) and name in value.unbound:
                 return value.methods[name]
-            if isinstance(value, Class) and name == "apply" and "forward" in value.methods:  # of an autograd.Function
+            if isinstance(value, Class) and name == "apply" and "forward" in value.methods:  # per autograd.Function
                 return Bound(Named("ctx"), name, value.methods["forward"])
             if isinstance(found, Function):
                 return Bound(value, name, found)
@@ -79,7 +79,7 @@ class Expressions:
                 return {"shape": tuple(value.shape), "ndim": len(value.shape)}.get(name) or self.tensor_method(
                     value, "t", [], node)
             if name == "is_cuda":
-                return True  # where it was profiled
+                return True  # the line where it was profiled
             if name in ("dtype", "device", "data", "grad", "requires_grad"):
                 return Named(ast.unparse(node), None, frozenset())
             return Bound(value, name)

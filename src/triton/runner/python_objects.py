@@ -1,12 +1,12 @@
-"""What an expression of a Python file can come to where nothing of the file is run: plain values, and these."""
+"""Defines what an expression of a Python file can come to where nothing of the file is run: plain values, and these."""
 
 import ast
 import math
 
-MOST_ITEMS = 100_000  # of one list with those within it, and characters of one text
+MOST_ITEMS = 100_000  # per list with those within it, and characters of one text
 MOST_TEXT = 10_000  # characters of an expression that is carried by its text
 MOST_BITS = 4096  # bits of one number
-MOST_AXES = 64  # of a tensor
+MOST_AXES = 64  # per tensor
 PLAIN = (int, float, str, bytes, type(None), bool)
 
 
@@ -139,7 +139,7 @@ class Imported:
 
 
 class Meta:
-    """What Triton hands to a grid: the config's values."""
+    """Returns what Triton hands to a grid: the config's values."""
 
     def __init__(self, values):
         self.values, self.asked = values, set()  # names that the grid asked for
@@ -154,7 +154,7 @@ class Given(dict):
 class Scope:
     def __init__(self, outer=None):
         self.outer, self.names = outer, {}
-        self.returned = []  # of a function's: what it may have returned before, as far as that is not known
+        self.returned = []  # per function's: what it may have returned before, as far as that is not known
 
     def holder(self, name):
         scope = self

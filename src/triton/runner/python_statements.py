@@ -7,7 +7,7 @@ import os
 from python_objects import Class, Config, Function, Imported, Instance, is_decorated, Named, NotKnown, PLAIN, Raised, Scope, Tensor
 
 MOST_FILES = 200  # that are followed through imports
-MOST_CHARACTERS = 4 << 20  # of one of them
+MOST_CHARACTERS = 4 << 20  # per of them
 CAUGHT = ("KeyError", "IndexError", "LookupError", "Exception")  # by name, what catches a lookup that fails
 
 
@@ -111,7 +111,7 @@ class Statements:
         try:
             self.followed(body, scope)
         except (Returned, Left):
-            pass  # of this branch; another may go on
+            pass  # for this branch; another may go on
 
     def followed(self, body, scope):
         for statement in body:
@@ -220,7 +220,7 @@ class Statements:
         if left or other_left:
             if left and other_left:
                 raise Returned(scope.returned[-1])
-            scope.names = scope.names if left else one  # of the side that goes on
+            scope.names = scope.names if left else one  # for the side that goes on
             return None
         for name in set(one) | set(scope.names):
             a, b = one.get(name), scope.names.get(name)
@@ -250,7 +250,7 @@ class Statements:
                 a, b = a.shape, b.shape
             self.weigh(a, b, node=node)
             return isinstance(a, PLAIN + (list, tuple)) and bool(a == b)
-        except Exception:  # of what another type's comparison raises
+        except Exception:  # an error that another type's comparison raises
             return False
 
     def leaves(self, body):

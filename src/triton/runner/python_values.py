@@ -1,4 +1,4 @@
-"""What Python expressions come to, as far as they go without running anything: constants, names, comprehensions,
+"""Defines what Python expressions come to, as far as they go without running anything: constants, names, comprehensions,
 functions of the file and of the files that it imports. What stays unknown is carried by its text (Named).
 
 triton_reader asks: for lists of configs, for a wrapper's grid, for the arguments of a launch.
@@ -13,20 +13,20 @@ from python_objects import Config, Function, Imported, MOST_BITS, MOST_ITEMS, Na
 from python_statements import Statements
 from python_tensors import Tensors
 
-MOST_STEPS = 1_000_000  # of one question; a list of 4,500 configs takes 200,000
+MOST_STEPS = 1_000_000  # per question; a list of 4,500 configs takes 200,000
 ITEMS_OF_A_STEP = 8  # items that are copied or compared
 FLAT = {int, float, bool, type(None)}
 HOLDERS = (list, tuple, set, dict, type({}.items()), type({}.keys()), type({}.values()))
 
 
 class Values(Statements, Expressions, Calls, Tensors):
-    """Of one file. `known`: what unknown names and calls come to on the target, by path."""
+    """Reads one file. `known`: what unknown names and calls come to on the target, by path."""
 
     def __init__(self, known=None, given=None):
         self.known, self.given = known or {}, given or {}
         self.steps, self.depth, self.modules, self.generators = 0, 0, {}, {}
         self.launched = None  # called with every `name[grid](...)`
-        self.dtype = None  # of every tensor, "torch.float32", where one is assumed
+        self.dtype = None  # per tensor, "torch.float32", where one is assumed
         self.is_whole = True  # no loop was left because of what is not known
 
     def count(self, node, items=ITEMS_OF_A_STEP):

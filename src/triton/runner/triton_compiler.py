@@ -1,4 +1,4 @@
-"""What Triton's own compiler makes of a kernel's configs, for a GPU that need not be here; the list that a file's
+"""Defines what Triton's own compiler makes of a kernel's configs, for a GPU that need not be here; the list that a file's
 autotuner has once it is imported; and whether a file can be imported at all.
 
 Started by `convtune refine --trust` where Triton can be imported. Requests are lines of JSON on standard input, answers
@@ -44,7 +44,7 @@ def in_child(work, seconds, processor_seconds=None):
             if processor_seconds:
                 signal.setitimer(signal.ITIMER_PROF, processor_seconds)
             found = work()
-        except BaseException as error:  # of somebody else's file: SystemExit, too
+        except BaseException as error:  # an exception of somebody else's file: SystemExit, too
             found = {"failed": f"{type(error).__name__}: {error}".replace("\n", " ")[:600]}
         with os.fdopen(put, "w") as out:
             json.dump(found, out)

@@ -1,4 +1,4 @@
-"""The same file with another list, byte for byte else; on request in the strict order."""
+"""Writes this file with another list, byte for byte else; on request in the strict order."""
 
 import ast
 
@@ -94,7 +94,7 @@ def is_test(node):
 
 
 def bound_names(node):
-    """What a top-level statement gives a name to."""
+    """Returns what a top-level statement gives a name to."""
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         return {node.name}
     if isinstance(node, (ast.Import, ast.ImportFrom)):
@@ -105,7 +105,7 @@ def bound_names(node):
 
 
 def needed_names(node):
-    """What a statement needs while the file is loaded."""
+    """Returns what a statement needs while the file is loaded."""
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
         a = node.args
         parts = [*node.decorator_list, *a.defaults, *[one for one in a.kw_defaults if one], node.returns,
@@ -177,7 +177,7 @@ def in_order(source, notes):
         done.add(at)
         needed, seen = needed_names(body[at]), set()
         loose = place[at] == (2, 0)
-        while needed - seen:  # what it calls while it is loaded needs its own names, too
+        while needed - seen:  # a function that it calls while it is loaded needs its own names, too
             name = (needed - seen).pop()
             seen.add(name)
             for other in owner.get(name, []):

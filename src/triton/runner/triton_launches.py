@@ -8,7 +8,7 @@ from python_values import Values
 from triton_source import KernelUse, last_name
 
 
-MOST_ANSWERS = 64  # of one launch, which a loop may repeat
+MOST_ANSWERS = 64  # per launch, which a loop may repeat
 
 
 class Model:

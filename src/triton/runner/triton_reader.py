@@ -17,7 +17,7 @@ from triton_edits import Edits, in_order
 from triton_file import File
 from triton_source import Refused
 
-MEMORY, SECONDS = 1 << 30, 8.0  # of all answers about a file; Python's start and end take the rest of 10 s
+MEMORY, SECONDS = 1 << 30, 8.0  # for all answers about a file; Python's start and end take the rest of 10 s
 LEAST = 0.25  # seconds that an answer has in any case
 
 

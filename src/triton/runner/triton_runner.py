@@ -54,7 +54,7 @@ def inputs_of(torch, module, spec, device):
 
 
 def work_of(torch, module, spec, device, folder):
-    """What is timed, a function of nothing, and the arguments that it may write to."""
+    """Returns what is timed, a function of nothing, and the arguments that it may write to."""
     call = spec["call"]
     if call.endswith(".py"):
         with open(call, encoding="utf-8") as text:
@@ -94,7 +94,7 @@ def tensors_of(torch, value):
 
 
 def summary(torch, y):
-    """What is compared between two processes: every bit in one number, every output in one of the sums, some of
+    """Returns what is compared between two processes: every bit in one number, every output in one of the sums, some of
     the outputs themselves."""
     integer = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[y.element_size()]
     flat = y.detach().contiguous().flatten()
@@ -114,7 +114,7 @@ def summary(torch, y):
 
 
 def main():
-    os.dup2(2, 1)  # what the file prints is no answer
+    os.dup2(2, 1)  # text that the file prints is no answer
     spec = json.loads(sys.stdin.readline())
     with tempfile.TemporaryDirectory(prefix="convtune_") as folder:
         run(spec, folder)
@@ -130,7 +130,7 @@ def run(spec, folder):
         refuse("device", "PyTorch sees no GPU here")
     device = torch.device("cuda", 0)
     module = load(spec["source"], spec["path"], folder)
-    torch.manual_seed(1)  # the same weights and arguments in every process
+    torch.manual_seed(1)  # equal weights and arguments in every process
     work, arguments = work_of(torch, module, spec, device, folder)
     flush = torch.empty(max(8 * torch.cuda.get_device_properties(device).L2_cache_size, 256 << 20) // 4,
                         dtype=torch.int32, device=device)
@@ -145,7 +145,7 @@ def run(spec, folder):
         return 1000 * start.elapsed_time(stop)
 
     def outputs():
-        """What the call returns, or, where it returns nothing, what it was given."""
+        """Returns what the call returns, or, where it returns nothing, what it was given."""
         found = tensors_of(torch, work()) or tensors_of(torch, arguments)
         return [y for y in found if y.numel() > 0 and not y.is_complex()][:MOST_OUTPUTS]
 

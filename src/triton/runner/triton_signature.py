@@ -1,4 +1,4 @@
-"""What Triton is told of a launch before it compiles: types, constants, and what is a multiple of 16. It decides whether
+"""Defines what Triton is told of a launch before it compiles: types, constants, and what is a multiple of 16. It decides whether
 loads are wide and loops are pipelined. Read of the file's own launch; what that does not say is assumed.
 """
 
@@ -68,7 +68,7 @@ def is_truth(kernel, name):
 
 
 def signature_of(file, kernel, given, dtype):
-    """What Triton is told of the parameters: types, constants, and what is a multiple of 16."""
+    """Returns what Triton is told of the parameters: types, constants, and what is a multiple of 16."""
     use = KernelUse(kernel.node, file.functions)
     launch = launch_values(file, kernel, given, dtype)
     expressions = {}
@@ -132,7 +132,7 @@ def ranks_of(tree):
 
 
 def inner_strides(expressions, ranks):
-    """Of every tensor's strides at the launch the last axis's: 1, since tensors are contiguous. Where a tensor's rank is
+    """Among every tensor's strides at the launch the last axis's: 1, since tensors are contiguous. Where a tensor's rank is
     not known, it is that of another with the same strides; else the last stride is the last axis's, but for stride(0)
     alone, which leads from row to row."""
     tensors, inner = {}, set()
@@ -147,7 +147,7 @@ def inner_strides(expressions, ranks):
 
 
 def types_to_try(kernel, dtype):
-    """What float tensors may hold: the wrapper does not say, and some bodies take one type alone."""
+    """Whatever float tensors may hold: the wrapper does not say, and some bodies take one type alone."""
     if dtype:
         return [dtype]
     text = ast.unparse(kernel.node)

@@ -70,7 +70,7 @@ class Kernel:
 
 
 class KernelUse:
-    """What a kernel's body does: its loops, and which parameters are pointers that it loads from or stores to."""
+    """Returns what a kernel's body does: its loops, and which parameters are pointers that it loads from or stores to."""
 
     def __init__(self, node, functions):
         self.node, self.functions = node, functions

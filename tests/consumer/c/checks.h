@@ -1,4 +1,4 @@
-/* What the program's parts share: checks that count, and problems from their texts. */
+/* Defines what the program's parts share: checks that count, and problems from their texts. */
 #ifndef CONSUMER_CHECKS_H
 #define CONSUMER_CHECKS_H
 
@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-extern int failures; /* of all checks so far */
+extern int failures; /* for all checks so far */
 
 /* The sanitizers' operator new ends the process where there is no memory. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

@@ -160,7 +160,7 @@ static void every_direction(void) {
   CHECK(dw[0] == 5 && dw[1] == 8 && dbias[0] == 3);
   convtune_convolution_free(conv);
 
-  problem = parsed("mb0ic1ih1iw3oc1kh1kw2 dir=bwd_w"); /* of no images the gradient is 0 */
+  problem = parsed("mb0ic1ih1iw3oc1kh1kw2 dir=bwd_w"); /* for no images the gradient is 0 */
   CHECK(convtune_plan(&problem, "cpu", NULL, NULL, &conv) == CONVTUNE_OK);
   tensors.x = tensors.dy = NULL;
   CHECK(convtune_run_tensors(conv, &tensors, NULL, NULL) == CONVTUNE_OK);

@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-// What nlohmann's parser finds, up to the first thing that a flat object may not hold.
+// Describes what nlohmann's parser finds, up to the first thing that a flat object may not hold.
 struct Events : nlohmann::json_sax<json> {
   std::vector<std::pair<std::string, json>> fields;
   std::string name;
@@ -61,7 +61,7 @@ std::optional<FlatJson> read(const std::string& text) {
   }
 }
 
-// Whether both take it.
+// Tells whether both take it.
 bool compare(const std::string& text) {
   Events events;
   const bool takes = text.find('\0') == text.npos && json::sax_parse(text, &events);

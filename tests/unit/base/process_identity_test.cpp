@@ -41,7 +41,7 @@ TEST(ProcessIdentity, AnIdThatIsUsedAgainIsAnotherProcess) {
 
 TEST(ProcessIdentity, OfProcessesElsewhereNothingIsKnown) {
   std::string elsewhere = process_identity();
-  elsewhere[0] = elsewhere[0] == '0' ? '1' : '0';  // of another boot
+  elsewhere[0] = elsewhere[0] == '0' ? '1' : '0';  // a process of another boot
   EXPECT_EQ(life_of(elsewhere), Life::unknown);
   for (const char* nonsense : {"", ".", "..", "...", "a.b.c.d", "1", "1.2"})
     EXPECT_EQ(life_of(nonsense), Life::unknown) << nonsense;

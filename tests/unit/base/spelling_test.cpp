@@ -1,4 +1,4 @@
-// What is offered for a name that nobody knows.
+// Defines what is offered for a name that nobody knows.
 #include "convtune/spelling.h"
 
 #include <gtest/gtest.h>

@@ -98,7 +98,7 @@ TEST(Table, ColumnsGoInTheOrderThatTheTableStates) {
   EXPECT_EQ(at(26), "suite  case      MB  GFLOP\nstem   alexnet  452     54\n");
   EXPECT_EQ(at(25), "suite  case     GFLOP\nstem   alexnet     54\n");
   EXPECT_EQ(at(20), "case     GFLOP\nalexnet     54\n");
-  EXPECT_EQ(at(5), at(20));  // those that stay are left to the terminal
+  EXPECT_EQ(at(5), at(20));  // columns that stay are left to the terminal
   EXPECT_EQ(at(0), at(26));
 }
 
@@ -108,7 +108,7 @@ TEST(Table, ColumnsGoBeforeTheLastOneWraps) {
   const auto at = [&](int width) { return table.render({.terminal = true, .color = false, .width = width}); };
   EXPECT_EQ(at(40), "problem  device     algorithm and config\nmb1      a machine  onednn blocked=1\n");
   EXPECT_EQ(at(39), "problem  algorithm and config\nmb1      onednn blocked=1\n");
-  // Where it does not fit even so, the other columns need not go for it.
+  // If it does not fit even so, the other columns need not go for it.
   table.add_row({"mb2", "another", "one two three four five six seven eight nine ten"});
   EXPECT_NE(at(48).find("device"), std::string::npos) << at(48);
 }
@@ -190,7 +190,7 @@ TEST(ProgressText, SaysWhereItStandsAndWhatIsBest) {
   EXPECT_EQ(progress_text("conv", progress),
             "12 s left, conv: screen 34/120, best 1.234 ms (direct vectors=4)");
   progress.eta_seconds = 125;
-  // What is cut off is the config, and a problem's long text.
+  // Whatever is cut off is the config, and a problem's long text.
   EXPECT_EQ(progress_text("mb8ic64ih56oc64kh3ph1 precision=fp32", progress),
             "2 min 05 s left, mb8ic64ih56oc64kh3ph1 preci…: screen 34/120, best 1.234 ms (direct vectors=4)");
 }
@@ -207,7 +207,7 @@ TEST(ProgressText, TheTimeLeftIsThatOfAllCases) {
   EXPECT_EQ(place.seconds_behind(2), 56);
   place.mean_seconds = 0.5;  // records answer some of them
   EXPECT_EQ(place.seconds_behind(2), 14);
-  place.mean_seconds = 3;  // what has begun is finished
+  place.mean_seconds = 3;  // a round that has begun is finished
   EXPECT_EQ(place.seconds_behind(2), 84) << "a case that takes longer than its budget does so again";
 }
 

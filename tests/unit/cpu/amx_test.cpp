@@ -264,7 +264,7 @@ TEST(Amx, SameBitsForAnyNumberOfThreadsAndAnyAlignment) {
   }
 }
 
-// What another problem left in a thread's memory is not multiplied, by zeros neither.
+// Whatever another problem left in a thread's memory is not multiplied, by zeros neither.
 TEST(Amx, MemoryOfOtherProblemsDoesNotShow) {
   Host before(bf16("mb1ic15ih9oc16kh3ph1"));
   std::fill(before.x.begin(), before.x.end(), std::numeric_limits<float>::quiet_NaN());

@@ -193,7 +193,7 @@ TEST(Depthwise, AResidualMayBeTheOutput) {
   }
 }
 
-// Whether the widest vectors have kernels that read a row once.
+// Tells whether the widest vectors have kernels that read a row once.
 bool has_rows() {
   const ConvProblem problem = parse_problem("g3mb1ic3ih9iw9oc3kh3ph1");
   const auto* const kernels = cpu::depthwise_kernels<float>(cpu::widest_vector_bits(info()));

@@ -1,4 +1,5 @@
-// Where the direct convolution's outputs go: wherever y begins, in any order of its lines, and nowhere else.
+// Checks where the direct convolution's outputs go: wherever y begins, in any order of its lines, and nowhere
+// else.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What the estimates of the CPU's algorithms count alike, against counting one by one.
+// Defines what the estimates of the CPU's algorithms count alike, against counting one by one.
 #include "cpu/model/estimates.h"
 
 #include <gtest/gtest.h>

@@ -255,7 +255,7 @@ TEST(ImplicitGemm, CandidatesAreAcceptedAndDistinctAndBoundNoLessThanTheProblem)
   EXPECT_GT(lists, 100);
 }
 
-// What is planned where nothing was measured, for a processor with AVX-512, whichever this one is.
+// Covers what is planned where nothing was measured, for a processor with AVX-512, whichever this one is.
 TEST(ImplicitGemm, IsEstimatedBesideDirectAsItWasMeasured) {
   if (!cpu::implicit_gemm_kernels(512)) GTEST_SKIP() << "this build has no code for AVX-512";
   DeviceInfo device = info();

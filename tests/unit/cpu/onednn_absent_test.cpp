@@ -1,4 +1,4 @@
-// Where there is no oneDNN, it is not in the table and says why and what to install.
+// If there is no oneDNN, it is not in the table and says why and what to install.
 #include "cpu/onednn/onednn.h"
 #include "cpu/onednn/onednn_api.h"
 #include "unit/absent_library.h"

@@ -281,7 +281,7 @@ TEST_F(Onednn, RefusesWithAReason) {
             std::string::npos);
   EXPECT_THROW(static_cast<void>(onednn.build(problem, device(), blocked(2))), Error);
 
-  // What oneDNN itself cannot create: an output that would have no size.
+  // Whatever oneDNN itself cannot create: an output that would have no size.
   ConvProblem impossible{.h = 3, .w = 3, .r = 5, .s = 5};
   EXPECT_NE(onednn.supports(impossible, device()).reason().find("oneDNN"), std::string::npos);
 

@@ -134,7 +134,7 @@ RC_GTEST_PROP(ParallelTasks, AreEachTakenOnce, ()) {
 // One thread is held up in its first task: the other does all that the first has not taken.
 TEST(ParallelTasks, AreTakenFromWhoIsHeldUp) {
   if (omp_get_thread_limit() < 2) GTEST_SKIP() << "OMP_THREAD_LIMIT leaves one thread";
-  constexpr std::int64_t kCount = 80, kFirst = 40 / 4;  // of a share
+  constexpr std::int64_t kCount = 80, kFirst = 40 / 4;  // per share
   std::atomic<std::int64_t> done{0};
   convtune::cpu::parallel_tasks(2, kCount, [&](convtune::cpu::TaskQueue& queue) {
     for (std::int64_t i = 0; queue.next(i); ++done)

@@ -1,5 +1,5 @@
-// What the vector kernels make of numbers: every half of both types, roundings, and activations beside the
-// host's in double precision.
+// Defines what the vector kernels make of numbers: every half of both types, roundings, and activations
+// beside the host's in double precision.
 #include "cpu/tile/tensor_kernels.h"
 
 #include <gtest/gtest.h>

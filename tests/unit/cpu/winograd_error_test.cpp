@@ -82,7 +82,7 @@ class Magnitudes {
           }
     return result;
   }
-  // Of the products that are summed in one.
+  // Indices of the products that are summed in one.
   std::int64_t depth() const {
     return a_.c / a_.groups * *std::max_element(std::begin(rows_.parts_with), std::end(rows_.parts_with)) *
            *std::max_element(std::begin(cols_.parts_with), std::end(cols_.parts_with));
@@ -111,7 +111,7 @@ class Magnitudes {
       }
     return sum;
   }
-  // Of the tile whose first output is at (out_row, out_col).
+  // Inputs of the tile whose first output is at (out_row, out_col).
   double input(std::int64_t n, std::int64_t c, std::int64_t out_row, std::int64_t out_col, const Product& row,
                const Product& col) const {
     const cpu::WinogradPart &rows = rows_.parts[row.part], &cols = cols_.parts[col.part];
@@ -201,7 +201,7 @@ TEST(WinogradError, IsWithinItsBound) {
   std::printf("the largest error over its bound: %.4f (tile 2), %.4f (tile 4)\n", worst[0], worst[1]);
 }
 
-// The same of filters that are cut into parts.
+// As above, for filters that are cut into parts.
 TEST(WinogradError, OfPartsIsWithinItsBound) {
   double worst = 0;
   const int count = problems();
@@ -220,7 +220,7 @@ TEST(WinogradError, OfPartsIsWithinItsBound) {
   std::printf("the largest error over its bound: %.4f\n", worst);
 }
 
-// The same with vectors over output channels.
+// As above, with vectors over output channels.
 TEST(WinogradError, WithFiltersInVectorsIsWithinItsBound) {
   double worst = 0;
   const int count = problems();
@@ -242,7 +242,7 @@ TEST(WinogradError, WithFiltersInVectorsIsWithinItsBound) {
   std::printf("the largest error over its bound: %.4f\n", worst);
 }
 
-// What every algorithm of a problem is held to, by the tuner too.
+// Covers what every algorithm of a problem is held to, by the tuner too.
 TEST(WinogradError, IsWithinWhatThePrecisionAllows) {
   const int count = problems();
   for (int i = 0, found = 0; found < count; ++i) {

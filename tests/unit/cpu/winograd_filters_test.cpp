@@ -78,8 +78,8 @@ TEST(WinogradFilters, EveryInstructionSetAndTile) {
   EXPECT_GE(checked, 24);
 }
 
-// What every algorithm of a problem is held to, by the tuner too. Its bound is winograd's: the transforms and
-// the order of their sums are the same (winograd_error_test.cpp).
+// Covers what every algorithm of a problem is held to, by the tuner too. Its bound is winograd's: the
+// transforms and the order of their sums are the same (winograd_error_test.cpp).
 TEST(WinogradFilters, ErrorIsWithinWhatThePrecisionAllows) {
   std::uint64_t drawn = 0;
   for (int i = 0; i < problems(); ++i) {
@@ -144,7 +144,7 @@ TEST(WinogradFilters, WhatIsNotFiniteSpreadsExactlyAsInTheOracle) {
   }
 }
 
-// What makes it fit for fp32: a number beside an output's window has no part in the output.
+// Covers what makes it fit for fp32: a number beside an output's window has no part in the output.
 TEST(WinogradFilters, OutputsReadTheirWindowAlone) {
   for (const char* text : kProblems) {
     const ConvProblem problem = parse_problem(text);

@@ -52,7 +52,7 @@ struct WinogradHost {
 // Memory between two pages that nobody may read, of whole pages.
 class GuardedFloats {
  public:
-  // Whether they are whole pages of this machine's, which have 4 KiB or more.
+  // Tells whether they are whole pages of this machine's, which have 4 KiB or more.
   static bool fits(const std::vector<float>& values) {
     return values.size() * sizeof(float) % static_cast<std::size_t>(sysconf(_SC_PAGESIZE)) == 0;
   }
@@ -112,7 +112,7 @@ inline ConvProblem taken_by_tile_four(ConvProblem problem) {
   return problem;
 }
 
-// The same of NCHW tensors with dilations.
+// As above, for NCHW tensors with dilations.
 inline ConvProblem random_dilated_problem(std::uint64_t seed, std::uint64_t index) {
   ConvProblem problem = random_winograd_problem(seed, index);
   problem.layout = Layout::nchw;

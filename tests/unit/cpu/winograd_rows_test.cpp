@@ -131,7 +131,7 @@ TEST(WinogradRows, ErrorIsWithinItsBound) {
     const std::vector<cpu::WinogradRowsConfig> configs = cpu::winograd_rows_candidates(problem, info());
     ASSERT_FALSE(configs.empty()) << to_string(problem);
     WinogradHost host = host_of(problem, configs[static_cast<std::size_t>(i) % configs.size()]);
-    // Of one size, or of sizes from 2^-12 to 2^12.
+    // Numbers of one size, or of sizes from 2^-12 to 2^12.
     for (std::vector<float>* values : {&host.x, &host.w, &host.bias})
       for (std::size_t j = 0; i % 2 == 1 && j < values->size(); ++j)
         (*values)[j] = std::ldexp((*values)[j], static_cast<int>(random_bits(14, j) % 25) - 12);
@@ -147,7 +147,7 @@ TEST(WinogradRows, ErrorIsWithinItsBound) {
   std::printf("the largest error over its bound: %.4f\n", worst);
 }
 
-// What every algorithm of a problem is held to, by the tuner too.
+// Covers what every algorithm of a problem is held to, by the tuner too.
 TEST(WinogradRows, ErrorIsWithinWhatThePrecisionAllows) {
   std::uint64_t drawn = 0;
   for (int i = 0; i < problems(); ++i) {
@@ -214,7 +214,7 @@ TEST(WinogradRows, InputsWhoseTransformsOverflowHaveFiniteOutputs) {
   }
 }
 
-// What makes it fit for fp32: a number beside an output's window has no part in the output.
+// Covers what makes it fit for fp32: a number beside an output's window has no part in the output.
 TEST(WinogradRows, OutputsReadTheirWindowAlone) {
   for (const char* text :
        {"mb1ic3ih8iw17oc16kh3ph1 precision=fp32", "mb1ic3ih16iw19oc32kh6sh2ph2 precision=fp32"}) {
@@ -296,7 +296,7 @@ TEST(WinogradRows, StaggeredStoresAreThoseOfAnyOrder) {
   EXPECT_GT(checked, 0);
 }
 
-// What stores cost differs between the makers of processors: estimates do not choose alone.
+// Whatever stores cost differs between the makers of processors: estimates do not choose alone.
 TEST(WinogradRows, CandidatesHaveEveryWayToStore) {
   const ConvProblem problem = parse_problem("mb8ic3ih224oc64kh3ph1 precision=fp32");
   std::array<int, 3> of_stream{};

@@ -185,7 +185,7 @@ TEST(Winograd, WhatIsNotFiniteSpreadsExactlyAsInTheOracle) {
   }
 }
 
-// What makes it fit for fp32: a number beside an output's window has no part in the output.
+// Covers what makes it fit for fp32: a number beside an output's window has no part in the output.
 TEST(Winograd, OutputsOfTileTwoReadTheirWindowAlone) {
   for (const char* text :
        {"mb1ic16ih8iw9oc16kh3ph1", "mb1ic3ih16iw19oc32kh7sh2ph3", "mb1ic3ih23iw18oc32kh11sh4ph2",

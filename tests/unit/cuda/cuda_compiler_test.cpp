@@ -311,8 +311,21 @@ TEST(KernelSources, AreReadFromAFolderWhereOneIsNamed) {
   EXPECT_EQ(sources[2], (KernelSource{"c.cuh", "int c;\n"}));
   const std::string hash = kernel_source_hash("a.cuh");
   EXPECT_EQ(kernel_source_hash("a.cuh"), hash);
-  write("c.cuh", "int d;\n");
-  EXPECT_NE(kernel_source_hash("a.cuh"), hash) << "an edit two includes away was not seen";
+  write("c.cuh", "// a comment\n\n  int  c;  // another: \"\n/* and\n   a third */\n");
+  EXPECT_EQ(kernel_source_hash("a.cuh"), hash) << "comments and blank space are part of the hash";
+  const auto changes_hash = [&](const char* text) {
+    write("c.cuh", text);
+    return kernel_source_hash("a.cuh") != hash;
+  };
+  EXPECT_TRUE(changes_hash("int d;\n")) << "an edit two includes away was not seen";
+  EXPECT_TRUE(changes_hash("intc;\n"));
+  for (const char* literal : {"a // b", "a /* */b", "a  b", "a \\\" // b"}) {
+    write("c.cuh",
+          fmt::format("auto c = \"{}\";  // ' an apostrophe opens nothing\nint d = 1'000;", literal).c_str());
+    const std::string of_literal = kernel_source_hash("a.cuh");
+    write("c.cuh", fmt::format("auto c = \"{}c\";\nint d = 1'000;", literal).c_str());
+    EXPECT_NE(kernel_source_hash("a.cuh"), of_literal) << literal;
+  }
   write("b.cuh", "#include \"gone.cuh\"\n");
   EXPECT_THROW(kernel_sources("a.cuh"), Error);
   ::unsetenv("CONVTUNE_KERNEL_DIR");

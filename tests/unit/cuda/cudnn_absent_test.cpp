@@ -1,4 +1,4 @@
-// Where there is no cuDNN, it is not in the table and says why.
+// If there is no cuDNN, it is not in the table and says why.
 #include "cuda/cudnn/cudnn.h"
 #include "cuda/cudnn/cudnn_api.h"
 #include "unit/absent_library.h"

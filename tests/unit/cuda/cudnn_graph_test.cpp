@@ -78,7 +78,7 @@ TEST_F(CudnnGraphs, TakesTheDescriptorsOfAnyProblem) {
   EXPECT_GT(half, 50);
 }
 
-// What precompiled engines fuse: bias, and with it residual and ReLU, in every type and layout.
+// Covers what precompiled engines fuse: bias, and with it residual and ReLU, in every type and layout.
 TEST_F(CudnnGraphs, PrecompiledEnginesFuseTheClassicEpilogues) {
   for (const char* type : {"f32", "f16", "bf16"})
     for (const char* shape :
@@ -141,7 +141,7 @@ TEST_F(CudnnGraphs, SequencesAreForChannelsLastInEights) {
   EXPECT_FALSE(right("mb3ic8ih7oc16kh3ph1", true));  // 147 pixels
 }
 
-// What is compiled at run time: an engine for every epilogue channels-last, and for what follows a
+// Covers what is compiled at run time: an engine for every epilogue channels-last, and for what follows a
 // convolution.
 TEST_F(CudnnGraphs, EveryEpilogueHasAnEngine) {
   // Why there is none, or nothing. Where the driver is a stub, all is compiled and nothing can be loaded.

@@ -17,7 +17,7 @@ namespace {
 
 using Kernel = DirectBodyHalfSm90;
 constexpr std::int64_t kSmem = 227 * 1024;
-constexpr int kGarbage = 1 << 20;  // what no output may have read
+constexpr int kGarbage = 1 << 20;  // values that no output may have read
 
 const Algorithm& algorithm() {
   return cuda::direct_body_half_sm90();
@@ -40,7 +40,7 @@ int input_at(const ConvExtents& a, int image, int row, int column, int channel) 
     return 0;
   return value_of(1, a.input_offset(image, channel, row, column));
 }
-// The same of the problem as it is computed: of a group alone, all pixels a row, or columns of a patch as
+// As above, for the problem as it is computed: of a group alone, all pixels a row, or columns of a patch as
 // channels.
 int viewed_at(const Kernel& kernel, int group, int image, int row, int column, int channel) {
   const ConvExtents& a = kernel.conv;
@@ -57,7 +57,7 @@ int viewed_at(const Kernel& kernel, int group, int image, int row, int column, i
   return input_at(a, image, row, column, channel);
 }
 
-// Of an x in NCHW: blocks of 64 pixels, each a row of 128 bytes a channel.
+// Offsets of an x in NCHW: blocks of 64 pixels, each a row of 128 bytes a channel.
 std::vector<int> loaded_pixel_rows(const Kernel& kernel, const Kernel::Corner& corner, int stage) {
   std::vector<int> loaded(static_cast<std::size_t>(kernel.input_stage_bytes() / 2));
   for (int i = 0; i < static_cast<int>(loaded.size()); ++i) {
@@ -70,8 +70,8 @@ std::vector<int> loaded_pixel_rows(const Kernel& kernel, const Kernel::Corner& c
   return loaded;
 }
 
-// Where hardware has a byte of an operand: of its rows of 64 or 128 bytes, 16-byte pieces are exchanged by
-// address bits 7 to 8 or 9.
+// Returns where hardware has a byte of an operand: of its rows of 64 or 128 bytes, 16-byte pieces are
+// exchanged by address bits 7 to 8 or 9.
 int hardware_address(const Kernel& kernel, int byte) {
   return byte ^ ((byte >> 7 & (kernel.row_bytes() == 128 ? 7 : 3)) << 4);
 }
@@ -131,7 +131,7 @@ void expect_computes(const Kernel& kernel) {
               const int pixel = position / 8 * kernel.group_pitch() + position % 8 + kernel.tap_pixel(r, s);
               for (int filter = 0; filter < kernel.filters(); ++filter)
                 for (int i = 0; i < kernel.products(step) * 16; ++i) {
-                  const int row = position / 64 * kernel.channels + i;  // where pixels come first
+                  const int row = position / 64 * kernel.channels + i;  // if pixels come first
                   const int byte = row * 128 + position % 64 * 2;
                   const auto from = static_cast<std::size_t>(
                       (kernel.pixels_first() ? byte ^ row % 8 << 4
@@ -208,7 +208,7 @@ TEST(DirectBodyHalfSm90, ComputesPatchesAndPixels) {
   }
 }
 
-// What is behind a group's last channel is zero, and filters of a tile end with their group.
+// Whatever is behind a group's last channel is zero, and filters of a tile end with their group.
 TEST(DirectBodyHalfSm90, ComputesGroups) {
   for (const Kernel& choices : {
            Kernel{.rows = 2, .columns = 4, .consumers = 1, .channels = 32, .weight_stages = 3},

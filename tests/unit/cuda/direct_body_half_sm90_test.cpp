@@ -38,7 +38,7 @@ TEST(DirectBodyHalfSm90, RingsHoldTheLead) {
   }
 }
 
-// Where a stride leaves stages few taps, a chunk's phases can all be on their way behind the one that is
+// If a stride leaves stages few taps, a chunk's phases can all be on their way behind the one that is
 // read: on an H200 27.5 us instead of 31.7.
 TEST(DirectBodyHalfSm90, LoadsAllPhasesAhead) {
   const ConvProblem problem = half("mb64ic128ih56oc128kh3sh2ph1");
@@ -95,7 +95,7 @@ TEST(DirectBodyHalfSm90, ResidualsOfFewProductsHaveTwoPlaces) {
   EXPECT_EQ(most_places("mb64ic128ih28oc128kh3ph1 residual=1"), 1);
 }
 
-// What swizzled operands ask for, whatever the config.
+// Whatever swizzled operands ask for, whatever the config.
 TEST(DirectBodyHalfSm90, AlignsItsRegions) {
   for (const char* text : {"mb8ic320ih32oc320kh3ph1", "mb64ic256ih14oc255kh1 residual=1",
                            "mb64ic512ih7oc512kh3ph1", "mb64ic128ih56oc128kh3sh2ph1"}) {
@@ -112,7 +112,8 @@ TEST(DirectBodyHalfSm90, AlignsItsRegions) {
   }
 }
 
-// ---- What it takes ---------------------------------------------------------------------------------
+// ---- Problems that it takes
+// ---------------------------------------------------------------------------------
 
 TEST(DirectBodyHalfSm90, RefusesWithAReason) {
   const std::string shape = "mb2ic16ih32oc17kh3ph1", rest = " layout=nhwc dtype=bf16";
@@ -146,8 +147,8 @@ TEST(DirectBodyHalfSm90, TakesEveryBodyCase) {
   }
 }
 
-// Of every kind of block the config with the most sums, with the epilogue that takes most registers; and both
-// types, and a problem that leaves nothing even.
+// Chooses for every kind of block the config with the most sums, with the epilogue that takes most registers;
+// and both types, and a problem that leaves nothing even.
 TEST(DirectBodyHalfSm90, CompilesWithTheMostSums) {
   std::vector<PlannedKernel> kernels;
   const ConvProblem problem = half("mb64ic64ih56oc256kh3ph1 act=gelu_erf residual=1");

@@ -189,8 +189,8 @@ bool is_padding(const ConvExtents& a, int tap, int index) {
   return at < 0 || at >= a.w;
 }
 
-// Whether rows can follow each other at this distance: what a tap meets beyond a row's own places is padding,
-// both for that row and for the next.
+// Tells whether rows can follow each other at this distance: what a tap meets beyond a row's own places is
+// padding, both for that row and for the next.
 bool rows_fit(const ConvExtents& a, int pitch) {
   for (int tap = 0; tap < a.s; ++tap)
     for (int index = pitch; index < a.q + tap * a.dilation_w / a.stride_w; ++index)

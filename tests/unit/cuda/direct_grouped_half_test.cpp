@@ -42,7 +42,7 @@ long long sum_by_geometry(const DirectGroupedHalf& a, const std::map<int, long l
                           int filter) {
   const ConvExtents& of = a.conv;
   const int row = p % a.tile_rows(), column = q % a.tile_columns(), eight = filter / 8;
-  const int half = row % a.rows / a.depth(), output = row % a.depth();  // of the operand, and m
+  const int half = row % a.rows / a.depth(), output = row % a.depth();  // for the operand, and m
   const int chain = output / a.chain_outputs(), m = output % a.chain_outputs();
   const int corner = row / a.rows * a.rows * of.stride_h * a.row_bytes() + column * a.pixel_bytes();
   EXPECT_TRUE(a.first_piece(eight) >= 0 && a.first_piece(eight) + a.span() <= a.pieces());

@@ -40,13 +40,13 @@ int& at(std::vector<int>& values, long long index) {
   return values.at(static_cast<std::size_t>(index));
 }
 
-// Where a thread writes its piece of row number `i` of those that it copies (load.cuh).
+// Returns where a thread writes its piece of row number `i` of those that it copies (load.cuh).
 int copied_to(const Kernel& kernel, int thread, int i) {
   const int first = thread / kernel.pieces(), piece = thread % kernel.pieces();
   return first * kernel.row_bytes() + 16 * kernel.exchanged(first, piece) +
          i * kernel.copied_rows() * kernel.row_bytes();
 }
-// Where a lane of warp `warp_m` reads a row of operand `m` of a product (Operands), of a step's tap.
+// Returns where a lane of warp `warp_m` reads a row of operand `m` of a product (Operands), of a step's tap.
 int read_from(const Kernel& kernel, int warp_m, int m, int product, int lane, int step = 0) {
   const int row = warp_m * kernel.warp_rows() + lane % 16 +
                   (kernel.window ? kernel.tap_positions(step % kernel.taps()) : 0);
@@ -250,7 +250,8 @@ TEST(ImplicitGemmHalfSm80, SharesAndAligns) {
   EXPECT_EQ(kernel.shared_words(), 0);
 }
 
-// ---- What it takes ---------------------------------------------------------------------------------
+// ---- Problems that it takes
+// ---------------------------------------------------------------------------------
 
 TEST(ImplicitGemmHalfSm80, RefusesWithAReason) {
   const std::string shape = "mb2ic16ih32oc17kh3ph1", rest = " layout=nhwc dtype=bf16";

@@ -39,8 +39,8 @@ int weight_at(long long index) {
   return static_cast<int>(random_bits(2, static_cast<std::uint64_t>(index)) % 7) - 3;
 }
 
-// Where hardware has a byte of an operand: of its rows of 64 or 128 bytes, 16-byte pieces are exchanged by
-// address bits 7 to 8 or 9.
+// Returns where hardware has a byte of an operand: of its rows of 64 or 128 bytes, 16-byte pieces are
+// exchanged by address bits 7 to 8 or 9.
 int hardware_address(const Kernel& kernel, int byte) {
   return byte ^ ((byte >> 7 & (kernel.row_bytes() == 128 ? 7 : 3)) << 4);
 }
@@ -91,7 +91,7 @@ std::vector<int> loaded_input(const Kernel& kernel, int group, int first_pixel, 
   return stage;
 }
 
-// What load_anywhere() writes is the same.
+// Whatever load_anywhere() writes is the same.
 void expect_loaded_alike(const Kernel& kernel, int group, int first_pixel, int step,
                          const std::vector<int>& stage) {
   for (int row = 0; row < kernel.tile_rows(); ++row)
@@ -223,7 +223,7 @@ TEST(ImplicitGemmHalfSm90, ComputesTheSameWhateverTheTile) {
   }
 }
 
-// What is behind a group's last channel is zero, and filters of a tile end with their group.
+// Whatever is behind a group's last channel is zero, and filters of a tile end with their group.
 TEST(ImplicitGemmHalfSm90, ComputesGroups) {
   for (const Kernel& choices : {
            Kernel{.conv = {}, .consumers = 1, .filters = 16, .channels = 32, .stages = 2},
@@ -268,7 +268,7 @@ TEST(ImplicitGemmHalfSm90, GathersSumsWithoutConflicts) {
     }
 }
 
-// What swizzled operands ask for, whatever the config.
+// Whatever swizzled operands ask for, whatever the config.
 TEST(ImplicitGemmHalfSm90, AlignsItsRegions) {
   for (const char* text : {"mb8ic320ih32oc320kh3ph1", "mb64ic256ih14oc255kh1 residual=1"}) {
     const ConvProblem problem = half(text);
@@ -284,7 +284,8 @@ TEST(ImplicitGemmHalfSm90, AlignsItsRegions) {
   }
 }
 
-// ---- What it takes ---------------------------------------------------------------------------------
+// ---- Problems that it takes
+// ---------------------------------------------------------------------------------
 
 TEST(ImplicitGemmHalfSm90, RefusesWithAReason) {
   const std::string shape = "mb2ic16ih32oc17kh3ph1", rest = " layout=nhwc dtype=bf16";
@@ -327,8 +328,8 @@ TEST(ImplicitGemmHalfSm90, TakesEveryBodyCase) {
   }
 }
 
-// Of every kind of block the config with the most sums, with the epilogue that takes most registers; and both
-// types, and a problem that leaves nothing even.
+// Chooses for every kind of block the config with the most sums, with the epilogue that takes most registers;
+// and both types, and a problem that leaves nothing even.
 TEST(ImplicitGemmHalfSm90, CompilesWithTheMostSums) {
   std::vector<PlannedKernel> kernels;
   const ConvProblem problem = half("mb64ic128ih28oc256kh3ph1 act=gelu_erf residual=1");

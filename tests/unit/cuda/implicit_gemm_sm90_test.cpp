@@ -230,7 +230,8 @@ TEST(ImplicitGemmSm90, AsksForResidualsAhead) {
   EXPECT_LE(in_turns.smem_bytes(), 195 << 10);
 }
 
-// ---- What it takes ---------------------------------------------------------------------------------
+// ---- Problems that it takes
+// ---------------------------------------------------------------------------------
 
 TEST(ImplicitGemmSm90, RefusesWithAReason) {
   const std::string shape = "mb2ic16ih32oc17kh3ph1";

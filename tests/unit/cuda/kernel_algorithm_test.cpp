@@ -1,4 +1,4 @@
-// What the algorithms with kernels of our own share: the order of candidates, and refusals.
+// Defines what the algorithms with kernels of our own share: the order of candidates, and refusals.
 #include "cuda/launch/kernel_algorithm.h"
 
 #include <gtest/gtest.h>

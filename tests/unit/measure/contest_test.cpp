@@ -13,7 +13,7 @@ namespace convtune::contest_test {
 namespace {
 
 struct Noise {
-  double sigma = 0.02;         // of the gaussian part
+  double sigma = 0.02;         // for the gaussian part
   double spike_chance = 0.05;  // that a sample takes 10 to 30 % more
   double drift = 0.1;          // of a slow wave of random length and phase
   double slope = 0;            // a sample: a machine that gets warm

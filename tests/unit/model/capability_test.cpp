@@ -93,8 +93,8 @@ TEST(Capability, UnknownOnesAreTheNearestBelow) {
   EXPECT_TRUE(capability_facts({9, 0}).wgmma);
 }
 
-// What each algorithm offers and accepts on each capability fits a block and a multiprocessor of it. What the
-// largest offers tells whether smaller ones refuse.
+// Whatever each algorithm offers and accepts on each capability fits a block and a multiprocessor of it. What
+// the largest offers tells whether smaller ones refuse.
 TEST(Capability, NoAlgorithmExceedsTheTable) {
   std::set<ComputeCapability> capabilities = {{8, 5}, {9, 9}, kAboveAll};
   for (const CapabilityFacts& facts : capability_table()) capabilities.insert(facts.capability);

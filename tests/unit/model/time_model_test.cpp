@@ -136,7 +136,7 @@ TEST(TimeModel, SpecialFunctionsAlone) {
   EXPECT_EQ(time.bound, "special functions");
 }
 
-// What is stored while others multiply takes no time of its own for so long.
+// Whatever is stored while others multiply takes no time of its own for so long.
 TEST(TimeModel, StoresOfConsumersBehindEachOther) {
   const Target h200 = find_target("h200");
   TileWork work;

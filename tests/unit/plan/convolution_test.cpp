@@ -147,7 +147,7 @@ TEST_F(ConvolutionTest, SaysWhatIsWrongWithTheCallersMemory) {
   says([&] { conv.run_packed({.x = x_.data(), .y = y_.data()}, odd); }, "not aligned to 64 bytes");
 }
 
-// What only the reference takes says so, and names the tensor that is missing.
+// Whatever only the reference takes says so, and names the tensor that is missing.
 TEST_F(ConvolutionTest, RunsEveryDirection) {
   const Convolution data = plan(parse_problem("mb1ic1ih2iw2oc1kh1 dir=bwd_d"));
   EXPECT_EQ(data.plan().algorithm, "reference");
@@ -169,7 +169,7 @@ TEST_F(ConvolutionTest, RunsEveryDirection) {
   EXPECT_EQ(dbias, 10);
   const Convolution none = plan(parse_problem("mb0ic1ih2iw2oc1kh1 dir=bwd_w bias=0"));
   none.run({.dw = &dw}, PackedWeights());
-  EXPECT_EQ(dw, 0);  // of no image
+  EXPECT_EQ(dw, 0);  // a sum of no image
 }
 
 TEST_F(ConvolutionTest, RefusesBadPlans) {

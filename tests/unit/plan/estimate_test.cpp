@@ -21,7 +21,7 @@ TEST(Estimate, FactsOfEveryCandidate) {
   const TargetPlan plan = plan_for_target(kProblem, target, options);
   ASSERT_EQ(plan.candidates.size(), 4u);
   EXPECT_EQ(plan.problem.precision, Precision::tf32);
-  EXPECT_FALSE(plan.refusals.empty());  // those of compute capability 9.0
+  EXPECT_FALSE(plan.refusals.empty());  // kernels of compute capability 9.0
   EXPECT_GT(plan.not_tried, 0);
   double last = 0;
   for (const CandidateEstimate& one : plan.candidates) {

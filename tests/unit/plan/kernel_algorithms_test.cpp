@@ -21,7 +21,8 @@ class KernelAlgorithms : public testing::TestWithParam<const cuda::KernelAlgorit
   }
 };
 
-// What the GPU's tests go through is something on some GPU, so that they skip only where there is another.
+// Whatever the GPU's tests go through is something on some GPU, so that they skip only where there is
+// another.
 TEST_P(KernelAlgorithms, HasProblemsToBeTestedOn) {
   EXPECT_GE(taken(small_problems()).size(), 4u);
   EXPECT_GE(taken(suite_problems(2)).size(), 1u);

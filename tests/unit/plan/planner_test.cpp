@@ -1,5 +1,5 @@
-// What an unmeasured problem gets: the first guess of the algorithm that the model of time finds fastest,
-// held against what was measured; and that the compiler makes the same bytes of a kernel again.
+// Defines what an unmeasured problem gets: the first guess of the algorithm that the model of time finds
+// fastest, held against what was measured; and that the compiler makes the same bytes of a kernel again.
 #include "plan/planner.h"
 
 #include <gtest/gtest.h>
@@ -50,7 +50,7 @@ TEST(Planner, ChoosesAmongFirstGuessesAsAnH100Would) {
       {"vae_conv_in", {"direct_stem_sm80", "direct_fma_sm80", "implicit_gemm_sm80"}},
       {"sd_unet_conv_in", few},
       {"mnist_conv1", few},
-      // Of implicit_gemm_sm90, on an H200.
+      // A candidate of implicit_gemm_sm90, on an H200.
       {"resnet_1x1_64_256", pointwise},
       {"resnet_1x1_256_64", pointwise},
       {"resnet_3x3_s2_128", {"implicit_gemm_sm90"}},

@@ -88,7 +88,8 @@ TEST_F(RecordedBatches, ALongListIsReadNowAndThen) {
   };
   for (int i = 0; i < 200; ++i) write_and_look();
   EXPECT_LT(lists, 100);
-  for (const int before = lists; lists == before;) write_and_look();  // what is new is seen after a while
+  for (const int before = lists; lists == before;)
+    write_and_look();  // a file that is new is seen after a while
 }
 
 // Counted by what would warn: hundreds of files of other layers and devices, none of which is opened.

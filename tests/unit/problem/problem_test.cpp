@@ -81,7 +81,7 @@ TEST(Problem, AlexnetConv1HasItsKnownSize) {
   EXPECT_EQ(problem.weight_elements(), 96 * 3 * 11 * 11);
   EXPECT_EQ(problem.output_elements(), 256 * 96 * 55 * 55);
   EXPECT_NEAR(problem.flops() / 1e9, 53.97, 0.005);
-  EXPECT_EQ(problem.bytes(), 451650048);  // of which input and output are 451.51 MB
+  EXPECT_EQ(problem.bytes(), 451650048);  // bytes of which input and output are 451.51 MB
 }
 
 TEST(Problem, BytesFollowTypeAndBias) {

@@ -50,7 +50,7 @@ TEST(ParseProblem, LeavesOutWhatBenchdnnLeavesOut) {
   EXPECT_TRUE(problem.bias);
 }
 
-// What benchdnn makes of a line, by hand after its rules.
+// Covers what benchdnn makes of a line, by hand after its rules.
 TEST(ParseProblem, FillsInWhatBenchdnnFillsIn) {
   using Ints = std::vector<std::int64_t>;
   struct Case {
@@ -65,7 +65,7 @@ TEST(ParseProblem, FillsInWhatBenchdnnFillsIn) {
       {"mb10ic240iw59oc96ow30kw1sw2dw1", {1, 59}, {1, 1}, {1, 2}, {0, 1}, {0, 0}, {0, 0}, {1, 30}},
       {"ic3iw16oc8kw3pw1", {1, 16}, {1, 3}, {1, 1}, {0, 0}, {0, 1}, {0, 1}, {1, 16}},
       {"ic3iw16ow16oc8kw3ph0sh1", {1, 16}, {1, 3}, {1, 1}, {0, 0}, {0, 1}, {0, 1}, {1, 16}},
-      // Where the width is written, nothing is copied from the height.
+      // If the width is written, nothing is copied from the height.
       {"mb1ic3ih16iw16oc8kh3kw3sh2", {16, 16}, {3, 3}, {2, 1}, {0, 0}, {0, 0}, {0, 0}, {7, 14}},
       {"mb1_ic1oc1_ih1kh1ph1_iw1kw1", {1, 1}, {1, 1}, {1, 1}, {0, 0}, {1, 0}, {1, 0}, {3, 1}},
       {"ic3ih9iw9oc4kh3kw3dh1", {9, 9}, {3, 3}, {1, 1}, {1, 0}, {0, 0}, {0, 0}, {5, 7}},
@@ -125,7 +125,7 @@ TEST(ParseProblem, RefusesWidthsThatBenchdnnOverlooks) {
   EXPECT_EQ(parse_problem("ic3ih8oc4kh3sh1sw1ph0pw0dh0dw0"), parse_problem("ic3ih8oc4kh3"));
 }
 
-// What to_string writes where the image or the filter is square, which benchdnn refuses.
+// Covers what to_string writes where the image or the filter is square, which benchdnn refuses.
 TEST(ParseProblem, ReadsShortLines) {
   EXPECT_EQ(parse_problem("ic3ih9iw11oc4kh3sh2ph1"), parse_problem("ic3ih9iw11oc4kh3kw3sh2sw2ph1pw1"));
   EXPECT_EQ(parse_problem("ic3ih9oc4kh3kw5ph1pw2"), parse_problem("ic3ih9iw9oc4kh3kw5ph1pw2"));
@@ -354,7 +354,7 @@ TEST(ToString, WritesWidthsThatBenchdnnWouldReadOtherwise) {
   EXPECT_EQ(to_string(parse_problem("ic3ih9iw14oc5kh5kw7sh2sw2ph1pw1dh0dw0")),
             "ic3ih9iw14oc5kh5kw7sh2sw2ph1pw1");
   EXPECT_EQ(to_string(parse_problem("ic3ih9iw9oc5kh5kw5sh2sw1ph1pw1")), "ic3ih9iw9oc5kh5kw5sh2sw1ph1pw1");
-  // What convtune has always written, and benchdnn reads the same or not at all.
+  // Whatever convtune has always written, and benchdnn reads the same or not at all.
   EXPECT_EQ(to_string(parse_problem("ic3ih9iw9oc5kh5kw5sh1sw2ph1pw1")), "ic3ih9oc5kh5sh1sw2ph1");
   EXPECT_EQ(to_string(parse_problem("ic3ih9iw14oc5kh5kw5sh2sw2")), "ic3ih9iw14oc5kh5sh2");
   EXPECT_EQ(to_string(parse_problem("ic3ih9iw14oc5kh5kw7sh2sw1")), "ic3ih9iw14oc5kh5kw7sh2sw1");

@@ -1,4 +1,4 @@
-// What ncu prints (recorded on an H100 in tests/refine/ncu_*.csv), and profile() over a
+// Defines what ncu prints (recorded on an H100 in tests/refine/ncu_*.csv), and profile() over a
 // program that stands in for ncu.
 #include "convtune/profile.h"
 

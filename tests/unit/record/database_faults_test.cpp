@@ -1,5 +1,5 @@
-// What cannot be trusted is a miss with one warning, and no failure shows half a record. Runs as root too,
-// whom permission bits do not stop.
+// Defines what cannot be trusted is a miss with one warning, and no failure shows half a record. Runs as root
+// too, whom permission bits do not stop.
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>

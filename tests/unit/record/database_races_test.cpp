@@ -149,7 +149,8 @@ TEST_F(DatabaseTest, ConcurrentProcessesNeverSeeATornRecord) {
     ASSERT_GE(child, 0);
     if (child == 0) {
       Record mine = record_;
-      mine.runner_up = std::string(static_cast<std::size_t>(100 * process), 'x');  // of different lengths
+      mine.runner_up =
+          std::string(static_cast<std::size_t>(100 * process), 'x');  // names of different lengths
       mine.n = process + 1;
       int bad = 0;
       try {

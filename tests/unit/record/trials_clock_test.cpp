@@ -10,7 +10,7 @@
 namespace convtune::trials_clock_test {
 namespace {
 
-std::time_t offset = 0;  // of the clock of the whole program
+std::time_t offset = 0;  // for the clock of the whole program
 
 }  // namespace
 }  // namespace convtune::trials_clock_test

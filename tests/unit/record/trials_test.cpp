@@ -140,7 +140,7 @@ TEST_F(TrialLogTest, DeathsAreCountedUntilAnEnd) {
   EXPECT_EQ(deaths(config), 0);
   begin_and_die(config);
   EXPECT_EQ(deaths(config), 1);
-  EXPECT_EQ(find(open(), 1)->time_us, 10);  // what was known stays known
+  EXPECT_EQ(find(open(), 1)->time_us, 10);  // a record that was known stays known
   open().end("direct", config, "hash1");
   EXPECT_EQ(deaths(config), 0);
   EXPECT_EQ(find(open(), 1)->time_us, 10);
@@ -186,7 +186,8 @@ TEST_F(TrialLogTest, WhatBeganElsewhereIsDeadWhenItBeganLongAgo) {
   begin_and_die(config);
   std::string line = read_text(file());
   const std::size_t boot = line.find(R"("process":")") + 11;
-  line.replace(boot, 8, "01234567");  // of another boot, which /proc/sys/kernel/random/boot_id begins with
+  line.replace(boot, 8,
+               "01234567");  // a process of another boot, which /proc/sys/kernel/random/boot_id begins with
   const std::size_t began = line.find(R"("unix_seconds":)") + 15;
   const std::int64_t now = std::stoll(line.substr(began));
   for (const auto& [ago, expected] : {std::pair{0, 0}, {600, 0}, {4000, 1}, {-4000, 0}}) {

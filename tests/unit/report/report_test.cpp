@@ -313,7 +313,7 @@ TEST(ReportCsv, HasALineAProviderAndEqualColumns) {
   EXPECT_EQ(lines[4].back(), "refused");
 }
 
-// What a format cannot say it refuses by the kind of the report; one that says every report refuses none.
+// Whatever a format cannot say it refuses by the kind of the report; one that says every report refuses none.
 TEST(ReportFormats, WriteOrRefuse) {
   const std::vector<Report> reports = {{environment(), std::vector{row_of(20, 40)}},
                                        {environment(), VerifyReport{}},

@@ -85,7 +85,7 @@ TEST(RefineForms, EveryFormOfAList) {
            "make()");
   expect_in(refused(with(either, "def k(", "def conv_kernel(")),
             {"list of configs is not known", "elsewhere.flag"});
-  // What is not known is replaced by a whole --original, and refused without one.
+  // Whatever is not known is replaced by a whole --original, and refused without one.
   const std::string unknown = file("from elsewhere import configs\n", "configs");
   options.original = "B: 64, num_warps: 8, num_stages: 3, MODE: fast, T: tl.int8, EVEN: True";
   expect_in(
@@ -95,7 +95,7 @@ TEST(RefineForms, EveryFormOfAList) {
             {"list of configs is not known", "--original"});
 }
 
-// What another file holds is written by the name that it has here.
+// Whatever another file holds is written by the name that it has here.
 TEST(RefineForms, HooksOfAnotherFile) {
   const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "convtune_refine_hooks";
   std::filesystem::create_directories(folder);

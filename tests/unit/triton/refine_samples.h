@@ -1,4 +1,4 @@
-// What tests of refining share: the sample with its profile, and options without Triton.
+// Defines what tests of refining share: the sample with its profile, and options without Triton.
 #pragma once
 
 #include <string>

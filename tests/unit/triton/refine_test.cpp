@@ -83,7 +83,7 @@ TEST(Refine, AListWhereThereWasNone) {
   expect_in(refined.source, {"@triton.autotune(\n    configs=[\n        # the original\n"
                              "        triton.Config({}, num_warps=4, num_stages=3),\n",
                              "    key=['n'],\n)\n@triton.jit\ndef k(", "x.stride(0), B=64)\n"});
-  // Where a kernel changes what it reads, the autotuner must put it back after each try.
+  // If a kernel changes what it reads, the autotuner must put it back after each try.
   expect_in(refine(with(source, "tl.store(y_ptr", "tl.store(x_ptr"), profile(8, "k"), kAda, plain()).source,
             {"restore_value=['x_ptr'],"});
   const std::string computed = with(source, "num_warps=4", "num_warps=warps(n)");
@@ -159,7 +159,7 @@ TEST(Refine, PutsTheFileInOrderWhenAsked) {
   for (std::size_t i = 1; i < std::size(order); ++i) EXPECT_LT(at(order[i - 1]), at(order[i])) << order[i];
   EXPECT_EQ(refined.source.find("get_inputs"), refined.source.npos);
   EXPECT_EQ(refined.source.find("__main__"), refined.source.npos);
-  // What the kernel's decorator calls stands before it, whatever the order asks.
+  // Whatever the kernel's decorator calls stands before it, whatever the order asks.
   const std::string pruned =
       "import triton\n\n\ndef keep(configs, args):\n    return "
       "configs\n\n\n@triton.autotune([triton.Config({}, num_stages=3)], "

@@ -1,4 +1,4 @@
-// What two processes say of their outputs, compared.
+// Defines what two processes say of their outputs, compared.
 #include "triton/triton_run.h"
 
 #include <gmock/gmock.h>

@@ -80,7 +80,7 @@ TEST_F(BatchesTest, OneAProcessorAndWhatIsLateIsLeftOutAndSaid) {
   std::vector<std::size_t> in_time;
   for (std::size_t n = 0; n < some.size(); ++n)
     if (n % 3 != 1) in_time.push_back(n);
-  EXPECT_EQ(taken(some), in_time);  // what does not compile is found where it is tried
+  EXPECT_EQ(taken(some), in_time);  // a config that does not compile is found where it is tried
   ASSERT_EQ(some.warnings.size(), some.size() - in_time.size());
   EXPECT_EQ(some.warnings[0], "compiled n=1 takes longer than 2 s to compile: it was not tried");
 }
@@ -102,7 +102,7 @@ TEST_F(BatchesTest, OneAloneAndWhatIsNotWantedAreNotCompiled) {
   EXPECT_EQ(taken(one), (std::vector<std::size_t>{1}));
   if (at_once_ == 1) return;
   not_wanted_ = 0;
-  Batches two = batches(2);  // of which one is wanted
+  Batches two = batches(2);  // one of them is wanted
   EXPECT_EQ(two.wait(), 0);
   EXPECT_EQ(taken(two), (std::vector<std::size_t>{0, 1}));
   EXPECT_EQ(two.way(1), (Way{&compiled_, {{{"n", 1}}}}));

@@ -63,7 +63,7 @@ TEST(Budget, TheVendorHasAQuarterFromWhereItBegins) {
   EXPECT_TRUE(late());
   const Budget other = clock.budget(20);
   clock.seconds += 15;
-  const auto soon = other.late(Stage::vendor);  // of 1.4 there is half
+  const auto soon = other.late(Stage::vendor);  // a share of 1.4 there is half
   clock.seconds += 0.6;
   EXPECT_FALSE(soon());
   clock.seconds += 0.2;
@@ -104,7 +104,7 @@ TEST(Budget, WhatBeginsTooLateIsLateAtOnce) {
   StandInClock clock;
   const Budget budget = clock.budget(3);
   clock.seconds += 2.6;
-  const auto late = budget.late(Stage::final);  // of its 0.24 there are 0.1 left
+  const auto late = budget.late(Stage::final);  // for its 0.24 there are 0.1 left
   EXPECT_FALSE(late());
   clock.seconds += 0.11;
   EXPECT_TRUE(late());

@@ -15,7 +15,7 @@
 namespace convtune::last_stage_test {
 namespace {
 
-// What a run of each number of stages takes, and what the clock shows.
+// Describes what a run of each number of stages takes, and what the clock shows.
 struct World {
   std::map<std::int64_t, double> stage_us = {{2, 1050}, {3, 1000}, {4, 940}};
   double noise = 0.01, now_us = 0;

@@ -28,7 +28,7 @@ TEST(Search, ClimbsToTheBottomOfABowlWithFewTrials) {
     if (search.best_us() == 100) break;
   }
   EXPECT_EQ(to_string(search.candidates()[*search.best()].config), "a=13 b=7");
-  EXPECT_LT(search.tried(), 120u);  // of 400
+  EXPECT_LT(search.tried(), 120u);  // out of 400
 }
 
 TEST(Search, TriesEveryCandidateOnce) {

@@ -89,7 +89,7 @@ TEST(StageContest, EveryContestMayBeginAfresh) {
       });
   EXPECT_TRUE(result.accepted);
   EXPECT_EQ(begun, (std::vector<std::size_t>{2, 2}));
-  EXPECT_NEAR(result.gain, 0.19, 1e-9);  // of the last
+  EXPECT_NEAR(result.gain, 0.19, 1e-9);  // for the last
 }
 
 TEST(StageContest, Cancelled) {

@@ -1,5 +1,5 @@
-// What the algorithms say of their two parameters of the last stage: whatever they offer, its neighbours have
-// the same tiles and, where it can be compiled here, the same grid.
+// Defines what the algorithms say of their two parameters of the last stage: whatever they offer, its
+// neighbours have the same tiles and, where it can be compiled here, the same grid.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -35,7 +35,7 @@ Names fields_that_differ(const Config& one, const Config& other) {
   return names;
 }
 
-// What makes up the tile and the grid, as a number for each part.
+// Describes what makes up the tile and the grid, as a number for each part.
 using TileOf = std::function<std::vector<std::int64_t>(const Config&)>;
 
 // All lists that the rules leave for what the algorithm offers; returns how many there are.
@@ -96,7 +96,7 @@ TEST(StageView, ThreadsWithoutWorkSuggestSmallerTasks) {
   ASSERT_EQ(list.configs.size(), 4u);
   EXPECT_EQ(list.configs[3].reason, "twice the tasks, one pass more");
   const Config other = view->with(list.configs[3].config);
-  EXPECT_EQ(other.at("taps"), 288);  // of 576
+  EXPECT_EQ(other.at("taps"), 288);  // out of 576
   EXPECT_EQ(direct.stage_view(problem, device, other)->config, (StageConfig{2, 2}));
 }
 
@@ -131,7 +131,7 @@ TEST(StageView, OnGpus) {
   EXPECT_FALSE(fma.stage_view(few, h100, fma.candidates(few, h100).at(0)));
 }
 
-// What the compiler says of the original decides R1, and R3 holds for what would be launched.
+// Whatever the compiler says of the original decides R1, and R3 holds for what would be launched.
 TEST(StageView, CompiledForAGpu) {
   if (!cuda::has_nvrtc()) GTEST_SKIP() << cuda::describe_nvrtc();
   const Target target = find_target("h100");

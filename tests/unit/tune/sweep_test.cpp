@@ -1,4 +1,4 @@
-// What verify looks at, and what of it is compiled for a GPU that is elsewhere.
+// Defines what verify looks at, and what of it is compiled for a GPU that is elsewhere.
 #include "tune/sweep.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// What tune() makes of a contest that cannot decide, and of a vendor's way that it has to leave out: on a
-// simulated machine that is quiet, but for what a contest's rounds are told to take.
+// Defines what tune() makes of a contest that cannot decide, and of a vendor's way that it has to leave out:
+// on a simulated machine that is quiet, but for what a contest's rounds are told to take.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -18,12 +18,12 @@ struct World {
   // Per round of a contest, in turn, what our own takes there; else it takes 90.
   std::vector<double> rounds_us;
   bool contest = false;
-  double second_us = 101;  // of the vendor, while the table is measured
+  double second_us = 101;  // for the vendor, while the table is measured
   bool table = false;
   std::size_t runs = 0;
   bool interrupted = false;  // other work interrupts each sample of the vendor, of those that are timed
   Witness last;
-  // Of another algorithm of ours, if there is one.
+  // A record of another algorithm of ours, if there is one.
   std::string other_hash = "hash";
   double other_us = 95;
   bool other_right = true;
@@ -135,7 +135,7 @@ TEST_F(TunerUnproven, AQuietMachineDecides) {
 }
 
 TEST_F(TunerUnproven, WhatLeansOneWayIsUsedMeanwhileAndTheContestGoesOn) {
-  world_.rounds_us = {80, 80};  // of twenty rounds eleven are won by 20 %, nine lost by 25 %
+  world_.rounds_us = {80, 80};  // among twenty rounds eleven are won by 20 %, nine lost by 25 %
   for (int i = 0; i < 9; ++i) world_.rounds_us.insert(world_.rounds_us.end(), {80, 125});
   const TuningReport busy = tune_again();
   EXPECT_GT(busy.trials, 0);

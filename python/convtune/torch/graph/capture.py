@@ -21,7 +21,7 @@ __all__ = ["captured"]
 
 aten: Any = torch.ops.aten
 _HALF = (torch.float16, torch.bfloat16)
-_DEVICES = ("cuda",)  # where channels last is the better layout of half precision
+_DEVICES = ("cuda",)  # devices where channels last is the better layout of half precision
 _channels_last = torch.channels_last
 
 
@@ -71,7 +71,7 @@ def _traced(module: GraphModule, inputs: Sequence[Any], turned: list[int]) -> Gr
         traced: GraphModule = make_fx(torch.func.functionalize(flat), _allow_non_fake_inputs=True)(*fakes)
     traced.graph.eliminate_dead_code()  # a norm's outputs for training are users of its value
     for node in traced.graph.find_nodes(op="call_function", target=aten.as_strided_.default):
-        if len(node.args[0].users) == 1:  # of a pooled image, channels last: it writes strides alone, which nobody reads
+        if len(node.args[0].users) == 1:  # per pooled image, channels last: it writes strides alone, which nobody reads
             node.target = aten.as_strided.default
     return traced
 
@@ -96,7 +96,7 @@ def _entries(graph: Graph) -> list[int]:
 
     calls = [node.target for node in graph.nodes if node.op == "call_function"]
     if any(getattr(getattr(call, "_schema", None), "is_mutable", False) for call in calls):
-        return []  # what is written to an input would be written to its copy
+        return []  # a value that is written to an input would be written to its copy
     convolutions = graph.find_nodes(op="call_function", target=aten.convolution.default)
     if not convolutions or not all(is_turned(node.args[0]) for node in convolutions):  # type: ignore[arg-type]
         return []

@@ -28,7 +28,7 @@ from ..run import Planned
 __all__ = ["bound", "install"]
 
 _raw_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
-_kept: list[Planned] = []  # what inductor's code calls, which is never unloaded; CUDA graphs may have recorded it
+_kept: list[Planned] = []  # plans that inductor's code calls, which is never unloaded; CUDA graphs may have recorded it
 
 
 def bound(plan: str, index: int) -> Callable[..., None]:
@@ -76,7 +76,7 @@ def install() -> None:
 
         def codegen(self, wrapper: Any) -> None:
             whole = wrapper
-            while getattr(whole, "parent_wrapper", None) is not None:  # of a part of the graph
+            while getattr(whole, "parent_wrapper", None) is not None:  # per part of the graph
                 whole = whole.parent_wrapper
             whole.add_import_once(f"from {__name__} import bound")
             whole.add_import_once(self.line)

@@ -105,7 +105,7 @@ def activation_of_node(node: Node) -> str:
 
 class Weights:
     """The sources of weights and norms: inputs of the graph that are the same tensors in every call. `is_static`:
-    whether the input at that place is a parameter or buffer."""
+    true if the input at that place is a parameter or buffer."""
 
     def __init__(self, graph: Graph, is_static: Callable[[int], bool]) -> None:
         inputs = graph.find_nodes(op="placeholder")

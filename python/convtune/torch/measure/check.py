@@ -16,7 +16,7 @@ _TOLERANCE = {"tf32": 2e-2, "fp32": 2e-3}
 # In half precision, where a problem's precision is that of its type, PyTorch rounds after each step: also so much of
 # each output, a few units in its last place.
 _OF_HALF = {torch.float16: (2e-2, 2.0**-8), torch.bfloat16: (5e-2, 2.0**-5)}
-_IMAGES = 2  # of which the exact answer is computed
+_IMAGES = 2  # images for which the exact answer is computed
 _MORE = 1.5  # times PyTorch's error
 
 

@@ -29,10 +29,10 @@ __all__ = ["VENDORS", "choices_of", "decide", "device_of"]
 VENDORS = ("cudnn", "onednn")
 _HEADROOM = 1.25  # over what the best layer of a model reaches
 _ANSWERS = ("tuned", "unproven")  # sources of plans that are records
-_LEAST_SECONDS = 3.0  # of a layer's budget: less finds little that the first guess is not
+_LEAST_SECONDS = 3.0  # per layer's budget: less finds little that the first guess is not
 _CONTEST_SECONDS = 5.0
-_FIRST_CONTEST_SECONDS = 1.0  # where another one follows
-_CONTESTS_SECONDS = 60.0  # of all layers together, where none follows
+_FIRST_CONTEST_SECONDS = 1.0  # if another one follows
+_CONTESTS_SECONDS = 60.0  # for all layers together, where none follows
 
 
 def check_and_contest(
@@ -57,7 +57,7 @@ def check_and_contest(
     outcome = contest(
         lambda: stopwatch.time_us(sides.pytorch), lambda: stopwatch.time_us(ours), min_gain, max_seconds=max_seconds
     )
-    if outcome.accepted or outcome.high < min_gain:  # what was only disturbed may be proven another time
+    if outcome.accepted or outcome.high < min_gain:  # a gain that was only disturbed may be proven another time
         keep(key, outcome)
     return outcome
 
@@ -226,7 +226,7 @@ class _Task:
     def _compete(self, min_gain: float, max_seconds: float) -> None:
         layer = self.layer
         if self.way is None and layer.swapped:
-            return  # what came before a search that found the vendor's kernel best was proven against PyTorch
+            return  # the choice that came before a search that found the vendor's kernel best was proven against PyTorch
         if self.way is None:
             layer.pytorch_us = layer.pytorch_us or median_us(self.sides().pytorch, self.stopwatch)
             layer.decision = "PyTorch: the vendor's kernel is the best that convtune knows"
@@ -235,7 +235,7 @@ class _Task:
         rest = self.problem.precision, self.line(), self.stopwatch, min_gain, self.key(min_gain), max_seconds
         result = check_and_contest(self.sides, *rest)
         if layer.swapped and not result.accepted:
-            return  # what the search found is not proven, and what came before it was; a later call has the record alone
+            return  # the plan that the search found is not proven, and what came before it was; a later call has the record alone
         layer.algorithm, layer.config, layer.layout = plan.algorithm, plan.config, run_as.layout
         layer.take(result)
         layer.decision = "convtune" if result.accepted else f"PyTorch: {100 * min_gain:.3g} % less is not proven"

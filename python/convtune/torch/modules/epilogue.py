@@ -137,7 +137,7 @@ class Epilogues:
 
         try:
             result = operation.function(*tree_map(numbers, operation.args), **tree_map(numbers, operation.kwargs))
-        except (RuntimeError, TypeError, ValueError):  # of these numbers it cannot
+        except (RuntimeError, TypeError, ValueError):  # for these numbers it cannot
             return None
         return result.double() if isinstance(result, Tensor) and result.shape == _POINTS.shape else None
 

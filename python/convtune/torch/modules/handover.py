@@ -171,7 +171,7 @@ def _computed(module: Any, behind: Followers, x: Tensor) -> Tensor | None:
     own = module._parameters
     weight, bias = (own["weight"], own["bias"]) if "weight" in own else (module.weight, module.bias)
     cast = autocast.type_of(x)
-    if cast is not None:  # what PyTorch's way does first, too
+    if cast is not None:  # PyTorch's way does this first, too
         x = x.to(cast)
     if x.dtype not in TYPES or module.padding_mode != "zeros":
         return None

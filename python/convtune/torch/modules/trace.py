@@ -59,7 +59,7 @@ class _Recorder(TorchDispatchMode):
     def __init__(self, model: torch.nn.Module, example: Any) -> None:
         super().__init__()
         self.operations: list[Operation] = []
-        self.modules: list[str] = []  # those that run now, the innermost last
+        self.modules: list[str] = []  # modules that run now, the innermost last
         self.known = WeakIdKeyDictionary()  # type: ignore[no-untyped-call, unused-ignore]
         self.own = {id(tensor) for tensor in [*model.parameters(), *model.buffers()]}
         for one in tree_leaves(example):

@@ -72,7 +72,7 @@ class Whole:
     ) -> None:  # fmt: skip
         self._model, self._args, self._kwargs = model, args, kwargs
         self._device, self._mode, self._behind = device, mode, behind
-        self._calls = 1  # of a sample
+        self._calls = 1  # per sample
         self.seconds = 0.0  # that contests took, without compiling
         self._modules: Any = dict(model.named_modules())
         # Classes that change between calls cost a compiled model a millisecond of guards: each side has its own model.

@@ -19,12 +19,12 @@ struct BodyAxis {
   constexpr int phase(int tap) const { return at(tap) - stride * offset(tap); }
   constexpr int period() const { return stride / gcd(stride, dilation); }  // taps so far apart share a phase
   constexpr int phases() const { return lesser(filter, period()); }
-  constexpr int least_taps() const { return ceil_div(filter - phases() + 1, period()); }  // of a phase
+  constexpr int least_taps() const { return ceil_div(filter - phases() + 1, period()); }  // per phase
   // Indices before a tile's first and behind its last output that some tap reads.
   constexpr int before() const { return -offset(0); }  // below 0: the first are not read
   constexpr int behind() const { return offset(filter - 1); }
   constexpr int halo() const { return before() + behind(); }
-  // Of whole rows (or images) that stand one after the other, the halo of one can be that of the next: all
+  // Among whole rows (or images) that stand one after the other, the halo of one can be that of the next: all
   // that is outside of the image is zero, on both sides.
   constexpr int shared() const {
     const int most = greater(before(), behind());
@@ -38,7 +38,7 @@ struct DirectBodyHalfSm90 {
   int consumers = 2, filter_blocks = 1;
   bool ping_pong = false;
   int channels = 64, input_stages = 2, weight_stages = 4, cluster = 1;
-  bool nchw = false;    // of the problem: y and the residual have channels first; `conv` says how x lies
+  bool nchw = false;    // for the problem: y and the residual have channels first; `conv` says how x lies
   bool aligned = true;  // not a choice: x, y and the residual begin at multiples of 16 bytes
   static constexpr const char* kName = "DirectBodyHalfSm90";
   template <class Self, class F>
@@ -89,7 +89,7 @@ struct DirectBodyHalfSm90 {
   }
   // TMA steps over at most 8 rows; longer strides are an extent of their own, where they divide the image.
   static constexpr int kMostStep = 8;
-  // Of an image, where they come first: a tile has those of one, and TMA's rows and the boxes in them begin
+  // In NCHW, where they come first: a tile has those of one, and TMA's rows and the boxes in them begin
   // at multiples of 16 bytes.
   static constexpr int kLeastPixels = 128, kPixels = 8;
   constexpr bool splits_rows() const { return vertical().stride > kMostStep; }
@@ -106,7 +106,7 @@ struct DirectBodyHalfSm90 {
   // ---- The sum. A stage of x is a phase of some channels; a step is a tap of it: those from the phase's
   // first on, a period apart ----
   constexpr int phases() const { return vertical().phases() * horizontal().phases(); }
-  constexpr int chunks() const { return ceil_div(depth(), channels); }  // of channels
+  constexpr int chunks() const { return ceil_div(depth(), channels); }  // groups of channels
   constexpr int stages() const { return chunks() * phases(); }
   constexpr int first_channel(int stage) const { return stage / phases() * channels; }
   constexpr int first_row(int stage) const { return stage / horizontal().phases() % vertical().phases(); }
@@ -117,7 +117,7 @@ struct DirectBodyHalfSm90 {
            ceil_div(horizontal().filter - first_column(stage), horizontal().period());
   }
   constexpr int steps() const { return chunks() * taps(); }
-  // Of 16 channels: in a step, of which those of the last chunk may have less than others; and in them all.
+  // Chunks of 16 in a step, of which those of the last chunk may have less than others; and in them all.
   constexpr int products(int step) const {
     return ceil_div(lesser(depth() - step / taps() * channels, channels), 16);
   }
@@ -159,7 +159,7 @@ struct DirectBodyHalfSm90 {
     return (vertical().offset(row) + vertical().before()) * pitch() + horizontal().offset(column) +
            horizontal().before();
   }
-  // Where an output of a tile has its first pixel.
+  // Returns where an output of a tile has its first pixel.
   constexpr int pixel_of(int image, int row, int column) const {
     return (image * box_rows() + row) * pitch() + column;
   }
@@ -167,14 +167,16 @@ struct DirectBodyHalfSm90 {
     return pixel_of(images - 1, rows - 1, columns - 1) +
            tap_pixel(vertical().filter - 1, horizontal().filter - 1);
   }
-  // Whether x leaves L2 first: it is read once, and too large to be there when the next layer wants it.
+  // Tells whether x leaves L2 first: it is read once, and too large to be there when the next layer wants it.
   constexpr bool reads_once() const {
     return taps() == 1 && filter_tiles() <= kMostSharing && !pixels_first() &&
            2LL * conv.n * conv.c * conv.p * conv.q >= kLargeInput;
   }
   static constexpr int kMostSharing = 1, kLargeInput = 24 << 20;  // bytes
   constexpr int row_bytes() const { return 2 * channels; }
-  constexpr int pieces() const { return channels / 8; }  // of 16 bytes, exchanged as TMA and wgmma have it
+  constexpr int pieces() const {
+    return channels / 8;
+  }  // pieces of 16 bytes, exchanged as TMA and wgmma have it
   static constexpr int exchanged(int row, int piece, int pieces) {
     return piece ^ (row * pieces / 8 % pieces);
   }
@@ -182,7 +184,7 @@ struct DirectBodyHalfSm90 {
   constexpr int input_bytes() const {
     return pixels_first() ? ceil_div(positions(), 64) * block_bytes() : box_pixels() * row_bytes();
   }
-  // Of 64 pixels, where they come first: [block][channel][64 pixels], exchanged as rows of 128 bytes.
+  // Blocks of 64 pixels, where they come first: [block][channel][64 pixels], exchanged as rows of 128 bytes.
   constexpr int block_bytes() const { return channels * 128; }
   // With the zeros behind a box that shared halos ask for; stages begin at multiples of 1024.
   constexpr int input_stage_bytes() const {
@@ -223,20 +225,20 @@ struct DirectBodyHalfSm90 {
 
   // ---- Outputs on their way, and before that the residual: [block of 64 filters][output][64 filters], the
   // pieces exchanged likewise, and behind them a place for what is no output ----
-  constexpr int tile_outputs() const { return images * rows * columns; }  // of a filter
+  constexpr int tile_outputs() const { return images * rows * columns; }  // per filter
   constexpr int staged_rows() const { return round_up(tile_outputs(), 8) + 8; }
-  constexpr int staging_bytes() const {  // of a consumer
+  constexpr int staging_bytes() const {  // per consumer
     return filter_blocks * (nchw ? 64 * staged_pitch() : staged_rows() * 128);
   }
   static constexpr int staged_at(int row, int piece) { return row * 128 + (piece ^ (row % 8)) * 16; }
-  // Whether rows of y are whole pieces of 16 bytes, as TMA asks for.
+  // Tells whether rows of y are whole pieces of 16 bytes, as TMA asks for.
   constexpr bool wide_stores() const { return aligned && conv.group_filters() % 8 == 0 && !nchw; }
 
-  // Whether the residual is brought to L2 with x, a few tiles before consumers ask for it. Only where a
+  // Tells whether the residual is brought to L2 with x, a few tiles before consumers ask for it. Only where a
   // tile's products are too few for its way from memory: others become 2 % slower.
   constexpr bool prefetches_residual() const { return conv.residual && wide_stores() && steps() <= 8; }
 
-  // ---- The same in NCHW: [filter][position], from where outputs beside each other go in runs ----
+  // ---- As above, in NCHW: [filter][position], from where outputs beside each other go in runs ----
   constexpr int staged_pitch() const { return 2 * positions() + 16; }  // bytes: 8 rows meet at no bank
   // Outputs that are neighbours in a tile and in y, there from a multiple of as many on; and of as many in
   // shared memory.
@@ -326,7 +328,7 @@ struct DirectBodyHalfSm90 {
   }
   constexpr long long source_of(long long i) const { return weights().source_of(i); }
 
-  // Whether the kernel compiles without spilling and an SM can hold a block of it.
+  // Tells whether the kernel compiles without spilling and an SM can hold a block of it.
   constexpr bool valid(long long smem_per_block) const {
     if (!is_in_range(*this) || channels % 32 != 0) return false;
     if (rows > vertical().output || columns > horizontal().output || images > batch()) return false;
@@ -341,7 +343,7 @@ struct DirectBodyHalfSm90 {
            (tiles() + cluster) * steps() < kInt && 1LL * conv.n * conv.h * conv.w < kInt;
   }
   static constexpr long long kInt = 1LL << 30;
-  static constexpr long long kMostSmem = 227 << 10;  // of a block on compute capability 9.0
+  static constexpr long long kMostSmem = 227 << 10;  // per block on compute capability 9.0
 };
 
 }  // namespace convtune

@@ -43,7 +43,7 @@ double step_cycles(const Kernel& a, int step) {
 // the next is there: each is asked for when the one that had its place has been read. In the steady state,
 // that of the last of some tiles.
 double stalled_cycles(const Kernel& a) {
-  constexpr double kLatency = 2300;  // of a stage of x from memory when all ask for theirs: an H200
+  constexpr double kLatency = 2300;  // per stage of x from memory when all ask for theirs: an H200
   constexpr int kTiles = 4;
   std::vector<double> ends;
   double products = 0, now = 0, before = 0;

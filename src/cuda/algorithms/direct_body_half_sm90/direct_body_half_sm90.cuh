@@ -44,7 +44,7 @@ __device__ constexpr unsigned long long pixels_descriptor(unsigned address) {
   return (address & 0x3fff) | 1ull << 16 | kEight << 32 | (config.row_bytes() == 128 ? 1ull : 2ull) << 62;
 }
 
-// Where a consumer is in both rings.
+// Describes where a consumer is in both rings.
 template <DirectBodyHalfSm90 config>
 struct Rings {
   Ring<config.input_stages> inputs;
@@ -64,7 +64,7 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, Rings<config>& ring
   constexpr auto kAt = config.smem();
   constexpr bool kBf16 = config.conv.x_type == ElementType::bf16, kStay = config.weights_stay();
   constexpr BodyAxis kRows = config.vertical(), kColumns = config.horizontal();
-  constexpr int kAll = config.products(0), kLast = config.products(config.steps() - 1);  // of a step
+  constexpr int kAll = config.products(0), kLast = config.products(config.steps() - 1);  // per step
   constexpr int kSixteen = config.pixels_first() ? 2048 / 16 : 32 / 16;                  // channels of pixels
   const int first_filter = config.ping_pong ? 0 : consumer * config.consumer_filters();
   const unsigned long long pixels = pixels_descriptor<config>((smem + kAt.inputs) / 16);
@@ -80,7 +80,7 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, Rings<config>& ring
     else
       ptx::mbarrier_arrive_if(empty, releases && lane == 0);
   };
-  unsigned inputs_empty = 0, weights_empty = 0;  // of what the products before the last read
+  unsigned inputs_empty = 0, weights_empty = 0;  // stages that the products before the last read
   int step = 0;
 #pragma unroll 1
   for (int stage = 0; stage < config.stages(); ++stage) {
@@ -120,7 +120,7 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, Rings<config>& ring
           add_products(Int<kLast>{});
         else
           add_products(Int<kAll>{});
-        ptx::wgmma_wait<1>();  // what was before is done
+        ptx::wgmma_wait<1>();  // earlier work is done
         release_weights(weights_empty, step > 0);
         ptx::mbarrier_arrive_if(inputs_empty, stage > 0 && first_of_stage && lane == 0);
         first_of_stage = false;

@@ -10,8 +10,8 @@
 
 namespace convtune::direct_body_half_sm90 {
 
-// What the problem has not (a residual) or TMA cannot store (rows of y that are no multiples of 16 bytes) has
-// x's.
+// Describes what the problem has not (a residual) or TMA cannot store (rows of y that are no multiples of 16
+// bytes) has x's.
 struct Maps {
   ptx::TensorMap x, y, residual;
 };
@@ -105,7 +105,7 @@ __device__ void load_pixel_rows(const unsigned short* __restrict__ x, unsigned t
   }
 }
 
-// The same for an x that may begin anywhere, by kLoadingThreads: `thread` of them, an element at a time.
+// As above, for an x that may begin anywhere, by kLoadingThreads: `thread` of them, an element at a time.
 template <DirectBodyHalfSm90 config>
 __device__ void load_inputs_anywhere(const unsigned short* __restrict__ x, unsigned smem, int thread) {
   constexpr auto kAt = config.smem();

@@ -70,9 +70,9 @@ struct Store {
   static constexpr ConvExtents a = config.conv;
   static constexpr int kBlocks = config.filter_blocks, kBlockBytes = config.staging_bytes() / kBlocks;
   static constexpr int kRows = config.vertical().output, kColumns = config.horizontal().output;
-  DirectBodyHalfSm90::Corner corner;  // of the consumer: its first filter
+  DirectBodyHalfSm90::Corner corner;  // for the consumer: its first filter
   unsigned staging, residual_full, residual_parity;
-  int thread, barrier;  // of the consumer's 128
+  int thread, barrier;  // for the consumer's 128
   unsigned second = 0;  // of two places, whether it is that
 
   // To the place of the consumer's next tile; of two, each has every second.
@@ -94,7 +94,7 @@ struct Store {
     return corner.group * a.group_filters() + corner.filter;
   }
 
-  // Of a pixel of y, counted through all images: ints where these do.
+  // The index of a pixel of y, counted through all images: ints where these do.
   static constexpr auto kOne = [] {
     if constexpr (1LL * a.n * a.p * a.q < DirectBodyHalfSm90::kInt)
       return 1;
@@ -128,7 +128,7 @@ struct Store {
     }
   }
 
-  // Where a row of outputs is in NCHW: of a filter of the consumer's.
+  // Returns where a row of outputs is in NCHW: of a filter of the consumer's.
   __device__ __forceinline__ unsigned staged_row(int filter) const {
     return staging + filter * config.staged_pitch();
   }
@@ -277,7 +277,7 @@ struct Store {
     }
   }
 
-  // What was gathered.
+  // Stores what was gathered.
   __device__ __forceinline__ void store(const Maps& maps, unsigned short* __restrict__ y) const {
     if constexpr (config.nchw) {
       __syncwarp();
@@ -299,7 +299,7 @@ struct Store {
     }
   }
 
-  // The same outputs, slowly, where a weight is not finite.
+  // Computes these outputs again slowly, where a weight is not finite.
   __device__ void store_exact(const unsigned short* __restrict__ x, const float* __restrict__ packed,
                               const unsigned short* __restrict__ residual,
                               unsigned short* __restrict__ y) const {

@@ -129,10 +129,9 @@ struct DirectBodySm90 {
   constexpr int staging_bytes() const { return 4 * consumers() * staged * staging_pitch() * 4; }
 
   // ---- Shared memory ----
-  constexpr int loader_chunks() const {
-    return ceil_div(unit_chunks(), loaders());
-  }  // of a thread and a unit
-  // Where each region begins, in bytes. Barriers: a stage of input is `full` or `done`, and one of weights.
+  constexpr int loader_chunks() const { return ceil_div(unit_chunks(), loaders()); }  // per thread and a unit
+  // Describes where each region begins, in bytes. Barriers: a stage of input is `full` or `done`, and one of
+  // weights.
   struct Smem {
     int weights, stages, staging, output_table, full, done, weights_full, weights_done, flags;
     long long end;
@@ -171,7 +170,7 @@ struct DirectBodySm90 {
     return (static_cast<long long>(k) * conv.c + channel) * taps() + step % taps();
   }
 
-  // Whether what is computed further up is in range.
+  // Tells whether what is computed further up is in range.
   constexpr bool possible() const {
     if (!is_in_range(*this) || consumers() > 3 || positions % 8 != 0 || threads() > 512 ||
         (threads() == 512 && positions > 160) || strips > conv.q || channels % 8 != 0 || staged % 8 != 0)
@@ -179,7 +178,7 @@ struct DirectBodySm90 {
     return steps() <= kMostSteps && static_cast<long long>(row_reach()) * pitch() < kMostReach &&
            image_positions() < kInt && loader_chunks() <= (threads() > 384 ? 12 : 20);
   }
-  // Whether the kernel compiles without spilling and a multiprocessor can hold a block of it.
+  // Tells whether the kernel compiles without spilling and a multiprocessor can hold a block of it.
   constexpr bool valid(long long smem_per_block) const {
     if (!possible()) return false;
     const long long image = static_cast<long long>(conv.c) * conv.h * conv.w;
@@ -211,7 +210,7 @@ struct DirectBodySm90 {
     return count;
   }
   static constexpr int nth_phase(int index, int taps, int dilation, int stride) {
-    int phase = 0;  // of the first tap
+    int phase = 0;  // for the first tap
     for (; index > 0; --index) {
       int next = stride;
       for (int tap = 0; tap < taps; ++tap) {
@@ -228,7 +227,7 @@ struct DirectBodySm90 {
   static constexpr int run(int outputs, int taps, int dilation, int stride, int pad, int extent) {
     int length = outputs;
     for (int tap = 0; tap < taps; ++tap) {
-      const int end = outputs + tap * dilation / stride;  // of the tap's positions
+      const int end = outputs + tap * dilation / stride;  // for the tap's positions
       const int shift = pad - tap * dilation % stride;
       // Its positions on pixels; all others are padding.
       const int first = ceil_div(greater(0, shift), stride);

@@ -25,7 +25,8 @@ double estimated_cycles(const DirectBodySm90& kernel, int multiprocessors) {
   constexpr double kL2Bytes = 26, kMemoryBytes = 13;        // that a multiprocessor gets in a cycle
   constexpr double kOperandBytes = 110, kLoadCycles = 160;  // from shared memory; a warp's 4 loads and store
   constexpr double kTileCycles = 2500, kStagedCycles = 5;   // to begin a tile; to store a position
-  constexpr double kSegmentCycles = 30, kStageCycles = 200, kGroupCycles = 5;  // of waiting, and of copies
+  constexpr double kSegmentCycles = 30, kStageCycles = 200,
+                   kGroupCycles = 5;  // cycles of waiting, and of copies
   const double blocks = kernel.blocks(), columns = kernel.positions;
   const double product = std::max(columns / 2, (2048 + columns * 32) / kOperandBytes);
   const double products = blocks * kernel.steps() * kernel.consumers() * product;

@@ -49,7 +49,7 @@ __device__ void consume(const float* __restrict__ x, const float* __restrict__ p
   for (int tile = walk.first; tile < walk.kTiles; tile += walk.step) {
     bool finite = weights_finite;  // as thread 0 of the warp saw it, who also releases
     unsigned done = smem + S::kAt.done,
-             weights_done = smem + S::kAt.weights_done;  // of what the products before read
+             weights_done = smem + S::kAt.weights_done;  // stages that the products before read
 #pragma unroll 1
     for (int block = 0; block < S::kBlocks; ++block) {
       ring.wait_full(smem + S::kAt.full);
@@ -78,7 +78,7 @@ __device__ void consume(const float* __restrict__ x, const float* __restrict__ p
         if (kGroup == 0)
           finite = finite &&
                    ptx::ld_shared(smem + S::kAt.flags + 4 * ring.slot) != static_cast<unsigned>(stage + 1);
-        ptx::wgmma_wait<1>();  // what was before is done
+        ptx::wgmma_wait<1>();  // earlier work is done
         ptx::mbarrier_arrive_if(weights_done, lane == 0 && (kGroup > 0 || block > 0));
         if (kGroup == 0) ptx::mbarrier_arrive_if(done, lane == 0 && block > 0);
         weights_done = weight_ring.barrier(smem + S::kAt.weights_done);

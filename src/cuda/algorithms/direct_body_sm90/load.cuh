@@ -76,7 +76,7 @@ __device__ void load_input(const float* __restrict__ x, unsigned smem, int threa
   using B = Batches<config>;
   constexpr ConvExtents a = config.conv;
   constexpr int kLoaders = config.loaders(), kPlanePixels = a.h * a.w;
-  constexpr int kChunks = config.loader_chunks();  // of this thread and a unit
+  constexpr int kChunks = config.loader_chunks();  // for this thread and a unit
   constexpr int kStageUnits = config.stage_units(), kUnits = config.units();
   constexpr bool kWholeChannels = a.c % config.channels == 0;
   const Walk<config> walk{backwards};
@@ -84,7 +84,7 @@ __device__ void load_input(const float* __restrict__ x, unsigned smem, int threa
   unsigned values[B::kDepth][B::kAtOnce][4];
 
   int load_block = 0, load_tile = walk.first;
-  const float* from = x;  // of the tile's first image the stage's first channel
+  const float* from = x;  // for the tile's first image the stage's first channel
   int sources[kChunks];   // from there on, or -1
   const auto load = [&](int batch, int slot) {
     if (batch == 0 && load_block == 0) {
@@ -116,7 +116,7 @@ __device__ void load_input(const float* __restrict__ x, unsigned smem, int threa
 
   Ring<S::kStages> ring;
   int stage = 0;
-  float largest = 0;  // of the stage's numbers; NaN where one is
+  float largest = 0;  // for the stage's numbers; NaN where one is
   const unsigned mine = smem + S::kAt.stages + thread * 16;
   const auto store = [&](int batch, int slot) {
     if (batch == 0) ring.wait_empty(smem + S::kAt.done);
@@ -132,7 +132,7 @@ __device__ void load_input(const float* __restrict__ x, unsigned smem, int threa
       }
     }
     if (batch < B::kCount - 1) return;
-    // What rounds to infinity is flagged too. No other stage has this number: it is never cleared.
+    // Whatever rounds to infinity is flagged too. No other stage has this number: it is never cleared.
     if (!(largest < kTf32Overflow))
       ptx::st_shared(smem + S::kAt.flags + 4 * ring.slot, static_cast<unsigned>(stage + 1));
     ptx::fence_proxy_async();

@@ -1,4 +1,4 @@
-// Where the positions of direct_body_sm90.h lie in x and in y. Templates, so that all that is divided by is
+// Gives the positions of direct_body_sm90.h lie in x and in y. Templates, so that all that is divided by is
 // a constant in device code; constexpr, so that tests need no device.
 #pragma once
 
@@ -22,7 +22,7 @@ struct Sizes {
   static constexpr auto kAt = config.smem();  // from the start of shared memory
 };
 
-// Where a chunk of a unit is in x, from the first image of the tile on, or -1 where it is padding.
+// Returns where a chunk of a unit is in x, from the first image of the tile on, or -1 where it is padding.
 template <DirectBodySm90 config>
 constexpr int chunk_source(int chunk, int first_position, int first_image) {
   using S = Sizes<config>;
@@ -61,7 +61,7 @@ constexpr Output output_of(int position) {
   return at;
 }
 
-// What a warpgroup's positions meet of a segment, which y has in one piece.
+// Describes what a warpgroup's positions meet of a segment, which y has in one piece.
 template <DirectBodySm90 config>
 struct Segment {
   using S = Sizes<config>;

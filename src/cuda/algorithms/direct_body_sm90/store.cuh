@@ -46,7 +46,7 @@ __device__ void store_staged(float (&sums)[config.sums()], const float* __restri
   }
 #pragma unroll 1
   for (int half = 0; half < 2; ++half) {
-    if (half == 0 || kRows == 8) ptx::bulk_wait_read();  // what was gathered before is on its way
+    if (half == 0 || kRows == 8) ptx::bulk_wait_read();  // the piece gathered before is on its way
     __syncwarp();
     const int filter = first_filter + group + 8 * half;
     const float addend = filter < a.k ? __ldg(bias + filter) : 0.0f;
@@ -129,7 +129,7 @@ __device__ void store_direct(const float (&sums)[config.sums()], const float* __
   }
 }
 
-// The same outputs again, slowly: for tiles that meet a number that is not finite. By a warp.
+// Computes these outputs again slowly: for tiles that meet a number that is not finite. By a warp.
 template <DirectBodySm90 config>
 __device__ void store_exact(const float* __restrict__ x, const float* __restrict__ packed,
                             float* __restrict__ y, int first_filter, int first_position) {

@@ -45,7 +45,7 @@ struct DirectDepthwiseHalf {
   constexpr int levels() const { return ceil_div(conv.p, tile_rows()); }
   constexpr int image_sets() const { return ceil_div(conv.n, images); }
   constexpr long long all_blocks() const { return 1LL * chunks() * sides() * levels() * image_sets(); }
-  // Where in the image a tile's input begins.
+  // Returns where in the image a tile's input begins.
   constexpr int first_row(int level) const { return level * tile_rows() * conv.stride_h - conv.pad_top; }
   constexpr int first_column(int side) const { return side * tile_columns() - conv.pad_left; }
 
@@ -55,7 +55,7 @@ struct DirectDepthwiseHalf {
     while (slots < across) slots *= 2;
     return slots;
   }
-  constexpr int slots_down() const { return kStrips / slots_across(); }  // of images and bands
+  constexpr int slots_down() const { return kStrips / slots_across(); }  // slots of images and bands
   constexpr int strip_across(int m) const { return slots_across() == kStrips ? m : m % 8 % slots_across(); }
   // Image by image. Those of a matrix are two apart, which leaves more choice of a pitch without conflicts.
   constexpr int strip_down(int m) const {
@@ -177,7 +177,7 @@ struct DirectDepthwiseHalf {
   constexpr long long smem_bytes() const { return smem().end; }
 
   // ---- Cost ----
-  constexpr int products() const { return 2 * rows * conv.r; }       // of a pair of channels: straight code
+  constexpr int products() const { return 2 * rows * conv.r; }       // per pair of channels: straight code
   constexpr int registers() const {                                  // about: ptxas decides
     const int live = lesser(rows, ceil_div(conv.r, conv.stride_h));  // rows of outputs under way
     const bool waits = !conv.residual && bands > 1 && (rows > live || (images > 1 && bands > 2));
@@ -189,7 +189,7 @@ struct DirectDepthwiseHalf {
 
   // Rows of so many pieces that all threads take at once.
   constexpr int rows_abreast(int pieces) const { return greater(threads() / pieces, 1); }
-  // Of eights of channels of two pixels: those of a thread, of a column, and how many of them are under way
+  // Eights of channels of two pixels: those of a thread, of a column, and how many of them are under way
   // together, in 8 registers each.
   constexpr int thread_loads() const {
     return ceil_div(images * input_rows(), rows_abreast(column_pairs() * octets));
@@ -198,7 +198,7 @@ struct DirectDepthwiseHalf {
     const int most = lesser((register_limit() - (images > 1 ? 64 : 40)) / 8, 12);
     return ceil_div(thread_loads(), ceil_div(thread_loads(), most));
   }
-  // Of the residual, eights of one pixel: those of a thread and a column, and how many under way together.
+  // The residual's eights of one pixel: those of a thread and a column, and how many under way together.
   constexpr int thread_residuals() const {
     return ceil_div(images * tile_rows(), rows_abreast(tile_columns() * octets));
   }

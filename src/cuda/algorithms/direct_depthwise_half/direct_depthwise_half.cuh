@@ -62,7 +62,7 @@ __device__ __forceinline__ void multiply(float (&sums)[4], const unsigned (&stri
 template <DirectDepthwiseHalf config>
 struct Strip {
   bool exists;
-  unsigned offset;  // of its first outputs
+  unsigned offset;  // for its first outputs
 
   __device__ __forceinline__ Strip(int m, int lane) : exists(config.is_strip(m)) {
     constexpr DirectDepthwiseHalf::Outputs kTo = Planes<config>::kOutputs;  // a copy, which nvcc wants here
@@ -71,7 +71,7 @@ struct Strip {
   }
 };
 
-// What a warp does with two channels of all strips.
+// Describes what a warp does with two channels of all strips.
 template <DirectDepthwiseHalf config>
 struct Pair {
   static constexpr ConvExtents a = config.conv;

@@ -7,7 +7,8 @@
 
 namespace convtune::direct_depthwise_half {
 
-// Of the planes in shared memory, in bytes: constants for certain, which a search for the best pitch is not.
+// Sizes of the planes in shared memory, in bytes: constants for certain, which a search for the best pitch is
+// not.
 template <DirectDepthwiseHalf config>
 struct Planes {
   static constexpr DirectDepthwiseHalf::Pitch kPitch = config.pitch();
@@ -16,7 +17,8 @@ struct Planes {
   static constexpr DirectDepthwiseHalf::Outputs kOutputs = config.outputs();
 };
 
-// What a block computes: chunks beside each other, so that one finds in L2 what another has read of a line.
+// Describes what a block computes: chunks beside each other, so that one finds in L2 what another has read of
+// a line.
 template <DirectDepthwiseHalf config>
 struct Part {
   int chunk, side, level, image;
@@ -116,9 +118,9 @@ __device__ __forceinline__ void load_tile(const unsigned short* __restrict__ x, 
   });
 }
 
-// What is added to a tile's outputs to where they will be, eights of channels of a pixel by threads: words of
-// two channels as they come. As copies of words they would each take lines of L1 until they have come, and
-// shared memory leaves few: that was as slow as reading them where they are added.
+// Fetches what is added to a tile's outputs to where they will be, eights of channels of a pixel by threads:
+// words of two channels as they come. As copies of words they would each take lines of L1 until they have
+// come, and shared memory leaves few: that was as slow as reading them where they are added.
 template <DirectDepthwiseHalf config>
 __device__ __forceinline__ void load_residual(const unsigned short* __restrict__ residual,
                                               const Part<config>& part, unsigned to) {

@@ -44,7 +44,7 @@ struct DirectDepthwiseHalfSm90 {
   constexpr int threads() const { return 32 * (consumers() + (passes_registers() ? 4 : 2)); }
   static constexpr int kCopying = 40;  // registers
   constexpr int launch_registers() const { return registers_by_quarters(threads(), blocks); }
-  constexpr int register_limit() const {  // of those that multiply
+  constexpr int register_limit() const {  // for warps that multiply
     if (!passes_registers()) return launch_registers();
     return lesser((launch_registers() * (threads() / 128) - kCopying) / (consumers() / 4) / 8 * 8, 240);
   }
@@ -62,12 +62,13 @@ struct DirectDepthwiseHalfSm90 {
   constexpr int image_sets() const { return ceil_div(conv.n, images); }
   constexpr long long chunk_tiles() const { return 1LL * sides() * levels() * image_sets(); }
   constexpr long long tiles() const { return chunks() * chunk_tiles(); }
-  // Whether strips go on in the tile below, as sums that began in the one are those of the other's input.
+  // Tells whether strips go on in the tile below, as sums that began in the one are those of the other's
+  // input.
   constexpr bool rolls() const {
     return levels() > 1 && rows * conv.stride_h >= conv.r && conv.r > conv.stride_h;
   }
-  constexpr int turn_rows() const { return rows * conv.stride_h; }  // of input
-  // Where in the image a tile's input begins.
+  constexpr int turn_rows() const { return rows * conv.stride_h; }  // rows of input
+  // Returns where in the image a tile's input begins.
   constexpr int first_row(int level) const { return level * rows * conv.stride_h - conv.pad_top; }
   constexpr int first_column(int side) const { return side * tile_columns() * conv.stride_w - conv.pad_left; }
 
@@ -84,8 +85,8 @@ struct DirectDepthwiseHalfSm90 {
   constexpr int strips_of_pair() const { return paired() ? 2 : 1; }
   constexpr int units() const { return down() * ceil_div(across, strips_of_pair()); }  // pairs, or strips
   constexpr int group_units() const { return kStrips / strips_of_pair(); }
-  // Those of an operand's row of a group of warps, which may be beyond all, and which it reads instead: the
-  // last whose number is even or odd as its own.
+  // Addresses of an operand's row of a group of warps, which may be beyond all, and which it reads instead:
+  // the last whose number is even or odd as its own.
   constexpr int unit_of(int group, int row) const {
     return group * group_units() + (paired() ? row % 8 : row);
   }
@@ -117,7 +118,7 @@ struct DirectDepthwiseHalfSm90 {
   constexpr int piece_at(int pixel, int piece) const {
     return swizzled() ? piece ^ (pixel * octets / 8 % octets) : piece;
   }
-  // Of four channels of a pixel.
+  // Handles four channels of a pixel.
   constexpr int offset(int pixel, int quad) const {
     return pixel * pixel_bytes() + 16 * piece_at(pixel, quad / 2) + quad % 2 * 8;
   }
@@ -184,7 +185,7 @@ struct DirectDepthwiseHalfSm90 {
   constexpr long long smem_bytes() const { return smem().end; }
 
   // ---- Cost ----
-  constexpr int products() const { return 4 * rows * conv.r; }  // of four channels: straight code
+  constexpr int products() const { return 4 * rows * conv.r; }  // products of four channels: straight code
   constexpr int live_rows() const { return lesser(rows, ceil_div(conv.r, conv.stride_h)); }
   constexpr int registers() const {  // about: ptxas decides
     return 56 + 16 * live_rows() + 8 * conv.r + (conv.eager ? 8 : 0);

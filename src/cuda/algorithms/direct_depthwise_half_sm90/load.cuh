@@ -17,7 +17,7 @@ template <DirectDepthwiseHalfSm90 config>
 struct Walk {
   int tile, end;
   int channel = static_cast<int>(blockIdx.x) % config.chunks() * config.channels();
-  int side = 0, level = 0, image = 0, count = 0;  // of the run: its first tile, and how many
+  int side = 0, level = 0, image = 0, count = 0;  // for the run: its first tile, and how many
 
   __device__ __forceinline__ Walk() {
     constexpr int kTiles = static_cast<int>(config.chunk_tiles());
@@ -82,7 +82,7 @@ struct Stores {
   bool copies;                                 // this thread
   Ring<config.slots()> slot = {}, place = {};  // of the output that is complete next, of the next residual
   Walk<config> residuals = {};
-  int residual_row = 0;  // of their run
+  int residual_row = 0;  // for their run
 
   __device__ __forceinline__ unsigned place_of(const Ring<config.slots()>& at, int band) const {
     return smem + kAt.outputs + at.slot * config.slot_bytes() +

@@ -31,7 +31,7 @@ struct Consumer {
   };
   unsigned smem;
   int lane;
-  unsigned from[2][2];  // of each strip, or of a pair's first and third eight, two columns in a stage
+  unsigned from[2][2];  // per strip, or of a pair's first and third eight, two columns in a stage
   unsigned to[2][2];    // and both outputs, in a slot
   bool stores[2][2];
   bool swapped;           // this lane's strips begin with the second of two columns
@@ -102,7 +102,7 @@ struct Consumer {
     for (int i = 0; i < kEights; ++i)
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        // Where all pairs have their second, a constant takes no register.
+        // If all pairs have their second, a constant takes no register.
         const unsigned first =
             config.paired() && !kOdd ? from[0][j] + i * kEight : from[i / 2][j] + i % 2 * kEight;
         ptx::ld_shared_v2(to.words[i][j][0], to.words[i][j][1], first + at);

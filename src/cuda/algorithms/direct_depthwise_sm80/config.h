@@ -47,7 +47,7 @@ struct DirectDepthwiseSm80 {
   constexpr int word() const { return 4 / size_of(conv.x_type); }  // channels of one
   constexpr int words_abreast() const { return channels / word(); }
   constexpr int position_bytes() const { return channels * size_of(conv.x_type); }
-  // Whether words of a tensor are read and written as they are; else element by element.
+  // Tells whether words of a tensor are read and written as they are; else element by element.
   constexpr bool words() const { return word() == 1 || (aligned && conv.c % word() == 0); }
 
   // ---- A block's part of the output ----
@@ -67,7 +67,7 @@ struct DirectDepthwiseSm80 {
   // ---- A strip's input ----
   constexpr int strip_rows() const { return window(rows, conv.stride_h, conv.r, conv.dilation_h); }
   constexpr int strip_columns() const { return window(columns, conv.stride_w, conv.s, conv.dilation_w); }
-  // Where one strip is all of the height (the width), the compiler knows which of its input is padding:
+  // If one strip is all of the height (the width), the compiler knows which of its input is padding:
   // neither stored nor multiplied.
   constexpr bool all_rows() const { return down * passes == 1 && bands() == 1; }
   constexpr bool all_columns() const { return across == 1 && sides() == 1; }
@@ -78,7 +78,7 @@ struct DirectDepthwiseSm80 {
   constexpr int filter_column(int input, int output) const {
     return tap(input - output * conv.stride_w, conv.dilation_w, conv.s);
   }
-  // What the compiler does not know to be padding.
+  // Returns what the compiler does not know to be padding.
   constexpr bool has_row(int input) const { return !all_rows() || is_inside(input - conv.pad_top, conv.h); }
   constexpr bool has_column(int input) const {
     return !all_columns() || is_inside(input - conv.pad_left, conv.w);
@@ -106,7 +106,7 @@ struct DirectDepthwiseSm80 {
   constexpr int first_column(int side) const {
     return all_columns() ? 0 : side * tile_columns() * conv.stride_w - conv.pad_left;
   }
-  // Where a strip's input row (column) is in the tile; `strip`: of all passes.
+  // Returns where a strip's input row (column) is in the tile; `strip`: of all passes.
   constexpr int tile_row(int strip, int input) const {
     return all_rows() ? input - conv.pad_top : strip * rows * conv.stride_h + input;
   }

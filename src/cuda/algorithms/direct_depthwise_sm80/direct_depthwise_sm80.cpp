@@ -61,8 +61,8 @@ TileWork work_of(const DirectDepthwiseSm80& a) {
   if (conv.residual) {
     const double residuals = warps * outputs;  // words, by warps
     work.store.instructions += passes * residuals * 2.5;
-    // Of kWaitCycles. A residual that has no room to wait comes from memory to where it is added; others are
-    // waited for, too, where few blocks do something else meanwhile.
+    // A part of kWaitCycles. A residual that has no room to wait comes from memory to where it is added;
+    // others are waited for, too, where few blocks do something else meanwhile.
     work.store.waits += (a.can_wait() ? 9 : 14) * passes;
     if (a.can_wait()) {  // on its way beside the input
       work.store.wavefronts += passes * residuals * 2;
@@ -72,8 +72,8 @@ TileWork work_of(const DirectDepthwiseSm80& a) {
       work.store.l2_bytes += 128 * passes * residuals;
     }
   }
-  // What a position stores in whole lines, or as all channels, is one piece with its neighbours, which are
-  // stored at the same time by this block or by others.
+  // Whatever a position stores in whole lines, or as all channels, is one piece with its neighbours, which
+  // are stored at the same time by this block or by others.
   const bool whole = a.chunks() == 1 || abreast % 32 == 0;
   store_in_pieces(work, outputs_of(conv) / word / work.tiles,
                   whole ? 1.0 * a.tile_columns() * conv.c / word : abreast);
@@ -90,7 +90,7 @@ std::vector<int> pass_choices(int all) {
   return choices;
 }
 
-// Where there are many, half a warp, a whole one or more: others read shared memory with bank conflicts.
+// If there are many, half a warp, a whole one or more: others read shared memory with bank conflicts.
 std::vector<int> word_choices(int words) {
   if (words <= 16) return {round_up(words, 4)};
   std::vector<int> choices = {16};
@@ -229,7 +229,7 @@ class DirectDepthwise final : public KernelAlgorithmOf<DirectDepthwiseSm80> {
     if (first.smem_bytes() > target.smem_per_block || !stays_resident(first, target)) first = kernel;
     LaunchPlan plan =
         plan_of(first, device, {static_cast<unsigned>(kernel.all_blocks())}, kEpilogueArguments);
-    if (kernel.conv.residual) {  // where the first spills
+    if (kernel.conv.residual) {  // if the first spills
       DirectDepthwiseSm80 other = kernel;
       other.residual_by_rows = true;
       plan.configs.push_back(to_cuda(other));

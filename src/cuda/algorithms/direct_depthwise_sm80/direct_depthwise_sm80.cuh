@@ -1,5 +1,5 @@
 // Depthwise convolution of channels last, on CUDA cores, in exact fp32: each channel has a filter of its own.
-// Such layers wait for memory. In NHWC a position's channels lie beside each other, so neighbouring threads
+// These wait for memory. In NHWC a position's channels lie beside each other, so neighbouring threads
 // take neighbouring channels, and all that they load and store are whole runs:
 //
 //   x, rows of a tile with their margins, `channels` of each position --- cp.async ---> a ring of rows in
@@ -31,7 +31,7 @@ struct Strip {
     const bool wraps = kWraps && slot + tile_row >= config.ring_rows();
     return columns + (slot + tile_row - (wraps ? config.ring_rows() : 0)) * (config.row_words() * 4);
   }
-  // What the strip meets of a row.
+  // Adds what the strip meets of a row.
   __device__ __forceinline__ void read(Channels<config> (&x)[config.strip_columns()], unsigned row) const {
 #pragma unroll
     for (int column = 0; column < config.strip_columns(); ++column)
@@ -103,7 +103,7 @@ struct KeptFilter {
   }
 };
 
-// Those too large for that: their rows go by.
+// Rows too large for that: their rows go by.
 template <DirectDepthwiseSm80 config>
 struct LargeFilter {
   const float* packed;

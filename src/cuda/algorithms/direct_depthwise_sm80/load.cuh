@@ -8,7 +8,7 @@
 
 namespace convtune::direct_depthwise_sm80 {
 
-// What a block computes.
+// Describes what a block computes.
 template <DirectDepthwiseSm80 config>
 struct Part {
   int chunk, side, band, image;

@@ -7,7 +7,7 @@
 
 namespace convtune::direct_depthwise_sm80 {
 
-// Whether a strip's output is one of the image's; p, q: the first.
+// Tells whether a strip's output is one of the image's; p, q: the first.
 template <DirectDepthwiseSm80 config>
 __device__ __forceinline__ bool is_output(int p, int q, int row, int column) {
   constexpr ConvExtents a = config.conv;
@@ -19,8 +19,8 @@ __device__ __forceinline__ void sync_neighbours() {
   __syncwarp(0xfu << (threadIdx.x % 32 / 4 * 4));
 }
 
-// What is added to a strip's outputs, on its way: each of four neighbours copies every fourth output of all
-// four, 16 bytes. Words of its own would come through L1, of which shared memory leaves little.
+// Fetches what is added to a strip's outputs, on its way: each of four neighbours copies every fourth output
+// of all four, 16 bytes. Words of its own would come through L1, of which shared memory leaves little.
 template <DirectDepthwiseSm80 config>
 __device__ __forceinline__ void fetch_residual(const Element<config>* __restrict__ residual, unsigned to,
                                                int p, int q) {

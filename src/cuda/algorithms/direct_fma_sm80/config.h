@@ -44,7 +44,7 @@ struct DirectFmaSm80 {
   constexpr int block_filters() const { return filters * chunks; }
   constexpr int filter_blocks() const { return ceil_div(conv.group_filters(), block_filters()); }
   constexpr long long blocks() const { return ceil_div(all_units(), units) * bands() * filter_blocks(); }
-  // Of one chunk, with those that a warp leaves out.
+  // Positions of one chunk, with those that a warp leaves out.
   constexpr int places() const { return uniform ? round_up(down * across(), 32) : down * across(); }
   constexpr int strips() const { return units * chunks * places(); }
   constexpr int threads() const { return ceil_div(ceil_div(strips(), passes), 32) * 32; }
@@ -55,11 +55,11 @@ struct DirectFmaSm80 {
   constexpr int window() const {  // columns that a strip reads
     return (kColumns - 1) * conv.stride_w + (conv.s - 1) * conv.dilation_w + 1;
   }
-  constexpr int first_column() const { return margin() - conv.pad_left; }  // of the first strip's window
+  constexpr int first_column() const { return margin() - conv.pad_left; }  // for the first strip's window
   constexpr int last_column() const {
     return first_column() + (across() - 1) * kColumns * conv.stride_w + window();
   }
-  constexpr int stored_columns() const {  // of an input row; those behind are never used
+  constexpr int stored_columns() const {  // per input row; those behind are never used
     const int used = round_up(last_column() - margin(), vectors() ? 4 : 1);
     return used < 0 ? 0 : used < conv.w ? used : conv.w;
   }
@@ -109,7 +109,7 @@ struct DirectFmaSm80 {
     const int at = static_cast<int>(i % chunk_floats());
     const long long chunk = i / chunk_floats(), group = chunk / group_chunks();
     const int in_chunk = at >= biases ? at - biases : at % row_floats % filters;
-    const int filter = static_cast<int>(chunk % group_chunks()) * filters + in_chunk;  // of the group
+    const int filter = static_cast<int>(chunk % group_chunks()) * filters + in_chunk;  // for the group
     const long long k = group * conv.group_filters() + filter;
     if (in_chunk >= filters || filter >= conv.group_filters()) return -1;
     if (at >= biases) return conv.weights() + k;
@@ -158,7 +158,7 @@ struct DirectFmaSm80 {
            static_cast<long long>(conv.p) * conv.q < (1LL << 30);
   }
 
-  static constexpr int kColumns = 4;  // of a strip: a vector to store
+  static constexpr int kColumns = 4;  // per strip: a vector to store
   static constexpr int kMostRows = 16, kMostFilters = 16, kMostStrips = 1024, kMostPasses = 64;
   static constexpr int kMostThreads = 1024, kMostRegisters = 224, kMostWindow = 64;
   static constexpr int kSpareRegisters = 8;  // with fewer, all that was seen to spill does

@@ -28,7 +28,7 @@ bool uniform_weights(const DirectFmaSm80& a) {
   return shares_weights(a) && a.conv.r * a.conv.s * a.filters <= 50;
 }
 
-// What a warp does for one strip: instructions, and wavefronts of shared memory, 128 bytes each.
+// Describes what a warp does for one strip: instructions, and wavefronts of shared memory, 128 bytes each.
 struct StripWork {
   double instructions = 0, wavefronts = 0;
 };
@@ -84,7 +84,7 @@ double estimated_cycles(const DirectFmaSm80& a, const Target& target) {
   const double copied = capability_facts(target.capability).copied_bytes_per_cycle;
   const double on_the_way = std::max(beside - 1, 0.5) * loads * 128;
   const double memory = moved / target.multiprocessors / copied * (1 + 1500 / on_the_way);
-  // What does not overlap: a block's threads load, compute and store in turns.
+  // Whatever does not overlap: a block's threads load, compute and store in turns.
   const double alone = 0.15 + 0.6 / (beside + a.passes - 1);
   return std::max(compute, memory) + alone * std::min(compute, memory) + 2500;
 }

@@ -53,7 +53,7 @@ __device__ __forceinline__ void read_some(float* to, unsigned from) {
 // kCount floats behind the kFirst of a vector, at `from`.
 template <int kFirst, int kCount, class Address>
 __device__ __forceinline__ void read(float* to, Address from) {
-  constexpr int kUnit = sizeof(Address) == sizeof(unsigned) ? 4 : 1;  // what addresses count
+  constexpr int kUnit = sizeof(Address) == sizeof(unsigned) ? 4 : 1;  // words that addresses count
   constexpr int kEnd = kFirst + kCount, kWhole = kFirst > 0 ? 4 : 0;  // where whole vectors begin
   if constexpr (kFirst > 0) read_some<kFirst, (kEnd < 4 ? kEnd : 4)>(to, from);
 #pragma unroll

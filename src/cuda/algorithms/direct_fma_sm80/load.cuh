@@ -1,5 +1,5 @@
-// Of direct_fma_sm80.cuh: which part of the problem a block has, and how its input and weights come into
-// shared memory.
+// Finds, for direct_fma_sm80.cuh, which part of the problem a block has, and how its input and weights come
+// into shared memory.
 #pragma once
 
 #include "cuda/algorithms/direct_fma_sm80/config.h"
@@ -9,7 +9,7 @@ namespace convtune::direct_fma_sm80 {
 
 inline constexpr int kAtOnce = 4;  // copies in straight code
 
-// What a block computes.
+// Describes what a block computes.
 template <DirectFmaSm80 config>
 struct Part {
   static constexpr ConvExtents a = config.conv;
@@ -30,11 +30,11 @@ struct Part {
   __device__ int group(int unit) const {
     return static_cast<int>((first_unit + unit) % static_cast<long long>(a.groups));
   }
-  __device__ bool has_filter(int filter /* of the block */) const {
+  __device__ bool has_filter(int filter /* for the block */) const {
     return a.group_filters() % config.block_filters() == 0 ||
            filter_block * config.block_filters() + filter < a.group_filters();
   }
-  __device__ bool has_row(int row /* of the band */) const {
+  __device__ bool has_row(int row /* for the band */) const {
     return a.p % config.band_rows() == 0 || first_row() + row < a.p;
   }
   // From y's start to a plane of the output.

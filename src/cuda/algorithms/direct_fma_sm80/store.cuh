@@ -1,4 +1,4 @@
-// Of direct_fma_sm80.cuh: where a thread's strip is in its block, and how its sums come into y.
+// Finds, for direct_fma_sm80.cuh, where a thread's strip is in its block, and how its sums come into y.
 #pragma once
 
 #include "cuda/algorithms/direct_fma_sm80/load.cuh"
@@ -9,10 +9,10 @@ namespace convtune::direct_fma_sm80 {
 template <DirectFmaSm80 config>
 using Sums = float[config.filters][config.rows][DirectFmaSm80::kColumns];
 
-// Where a strip is in its block.
+// Describes where a strip is in its block.
 template <DirectFmaSm80 config>
 struct Place {
-  int unit, chunk, row, column;  // of the band's output
+  int unit, chunk, row, column;  // for the band's output
   bool exists;
 
   __device__ Place(int strip, const Part<config>& part) {
@@ -22,7 +22,8 @@ struct Place {
     chunk = filters % config.chunks, unit = filters / config.chunks;
     const bool in_band = !config.uniform || strip % kPlaces < config.down * config.across();
     exists = in_band && part.has_unit(unit);
-    const int place = in_band ? strip % kPlaces : 0;  // what does not exist may be read, and is not stored
+    const int place =
+        in_band ? strip % kPlaces : 0;  // a place that does not exist may be read, and is not stored
     row = place / config.across() * config.rows;
     column = place % config.across() * DirectFmaSm80::kColumns;
   }
@@ -78,8 +79,8 @@ __device__ __forceinline__ void store_staged(const float* staged, float* __restr
   }
 }
 
-// What is staged has a place there in any case. Where rows are no whole vectors 4 stores with predicates in a
-// statement do not work: ptxas tears them apart, and partial sectors cost up to 64 % then.
+// Whatever is staged has a place there in any case. Where rows are no whole vectors 4 stores with predicates
+// in a statement do not work: ptxas tears them apart, and partial sectors cost up to 64 % then.
 template <DirectFmaSm80 config>
 __device__ __forceinline__ void store_strip(Sums<config>& sums, const Place<config>& place, float* staged,
                                             float* __restrict__ y) {
@@ -94,7 +95,7 @@ __device__ __forceinline__ void store_strip(Sums<config>& sums, const Place<conf
   asm volatile("" : "+r"(block));
 #endif
   const Part<config> part(block);
-  const int first = place.chunk * config.filters;  // of the block's filters
+  const int first = place.chunk * config.filters;  // for the block's filters
   float* to = config.staged
                   ? staged + (place.unit * config.block_filters() + first) * kPlane + place.row * kRow
                   : y + part.plane(place.unit, first) + (part.first_row() + place.row) * kRow;

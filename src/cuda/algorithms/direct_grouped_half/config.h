@@ -61,9 +61,10 @@ struct DirectGroupedHalf {
   }
   constexpr int span() const { return pieces_of(8); }
   constexpr int pieces() const { return greater(pieces_of(filters), span()); }
-  // Whether all eights of a warp meet the same pieces.
+  // Tells whether all eights of a warp meet the same pieces.
   constexpr bool shared() const { return conv.group_filters() % (8 * eights) == 0; }
-  // Where the input of a chunk begins among all pieces, and that of an eight among those of its chunk.
+  // Returns where the input of a chunk begins among all pieces, and that of an eight among those of its
+  // chunk.
   constexpr int chunk_piece(int chunk) const {
     return chunk * filters / conv.group_filters() * conv.group_channels() / 8;
   }
@@ -76,7 +77,7 @@ struct DirectGroupedHalf {
   // make one operand, whose two matrices at a filter row are a couple; couples that follow each other are
   // loaded together, for the products with two filter rows at once: 16 channels, two taps of 8 ----
   constexpr int depth() const { return rows / 2; }
-  // Where rows of outputs are as far apart as those of the filter, one chain of couples is for all of them:
+  // If rows of outputs are as far apart as those of the filter, one chain of couples is for all of them:
   // number i has the input rows i and i + depth(). Else each m has a chain of its own.
   constexpr bool one_chain() const { return conv.stride_h == conv.dilation_h; }
   constexpr int chains() const { return one_chain() ? 1 : depth(); }
@@ -88,8 +89,8 @@ struct DirectGroupedHalf {
   constexpr int pairs() const {
     return greater(ceil_div(conv.r - 1, pair_step()) + (pair_step() == 2 && conv.r % 2 == 1), 1);
   }
-  constexpr int column_words() const { return 2 * pairs(); }  // of a lane
-  // Where among a column's words the weight of a filter row is that is multiplied alone.
+  constexpr int column_words() const { return 2 * pairs(); }  // per lane
+  // Returns where among a column's words the weight of a filter row is that is multiplied alone.
   constexpr int single_word(int r) const {
     const int pair = lesser(r / pair_step(), pairs() - 1);
     return 2 * pair + r - pair * pair_step();
@@ -99,7 +100,7 @@ struct DirectGroupedHalf {
   // where there is no image. Columns that outputs beside each other meet lie beside each other, an odd number
   // of pieces apart, so that eight of them are in banks of their own ----
   constexpr int pixel_bytes() const { return 16 * (pieces() + 1 - pieces() % 2); }
-  constexpr int window_rows() const {  // of a strip
+  constexpr int window_rows() const {  // per strip
     return (rows - 1) * conv.stride_h + (conv.r - 1) * conv.dilation_h + 1;
   }
   constexpr int input_rows() const {
@@ -111,10 +112,10 @@ struct DirectGroupedHalf {
   constexpr int phase_columns() const { return ceil_div(input_columns(), conv.stride_w); }
   constexpr int row_bytes() const { return pixel_bytes() * conv.stride_w * phase_columns(); }
   constexpr int tile_bytes() const { return input_rows() * row_bytes(); }
-  constexpr int column_offset(int column) const {  // of a tile's row, or of a tap's column
+  constexpr int column_offset(int column) const {  // per tile's row, or of a tap's column
     return pixel_bytes() * (column % conv.stride_w * phase_columns() + column / conv.stride_w);
   }
-  // Where in the image a tile begins.
+  // Returns where in the image a tile begins.
   constexpr int first_row(int band) const { return band * tile_rows() * conv.stride_h - conv.pad_top; }
   constexpr int first_column(int side) const { return side * tile_columns() * conv.stride_w - conv.pad_left; }
 
@@ -138,7 +139,7 @@ struct DirectGroupedHalf {
     if (filter >= conv.k || r >= conv.r) return -1;
     const int piece = chunk_piece(8 * eight / filters) + first_piece(eight) + of_eight;
     const int channel = 8 * piece + lane % 4 * 2 + static_cast<int>(i % 2) -
-                        filter / conv.group_filters() * conv.group_channels();  // of the group
+                        filter / conv.group_filters() * conv.group_channels();  // for the group
     if (channel < 0 || channel >= conv.group_channels()) return -1;
     return ((1LL * filter * conv.group_channels() + channel) * conv.r + r) * conv.s + s;
   }

@@ -35,14 +35,14 @@ TileWork work_of(const DirectGroupedHalf& a) {
       a.sides(), [&](int side) { return a.first_column(side); }, a.input_columns(), conv.w);
   const double copies = 1.0 * a.input_rows() * a.input_columns() * a.pieces() / 32;
   const double eights = a.filters / 8, weights = 4.0 * eights * a.eight_words();
-  // Of a strip: products of all filters, and what all warps load for them.
+  // The work of a strip: products of all filters, and what all warps load for them.
   const double doubles = eights * a.span() * a.double_products();
   const double singles = eights * a.span() * a.single_products();
   const double sets = 1.0 * a.parts() * (a.shared() ? 1 : a.eights) * a.span();
   const double loads = sets * (a.double_loads() + a.single_loads());
   const double loaded = sets * (4.0 * a.double_loads() + 2.0 * a.single_loads());
   const double weight_loads = a.kept() ? 0 : eights * a.span() * conv.s * a.pairs();
-  const double twos = a.depth() * eights;  // of 16 outputs by 8 filters
+  const double twos = a.depth() * eights;  // products of 16 outputs by 8 filters
   TileWork work;
   work.tiles = static_cast<double>(a.tiles());
   work.persistent = work.load_beside = a.stages > 1;

@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(config.threads(), config.blocks)
                       shared + kSmem.input + slot * config.tile_bytes(), warp, lane);
   };
   load(blockIdx.x, 0);
-  const int chunk = static_cast<int>(blockIdx.x % config.chunks());  // of all tiles of this block
+  const int chunk = static_cast<int>(blockIdx.x % config.chunks());  // for all tiles of this block
   if constexpr (!config.kept()) {
     constexpr int kBytes = 4 * (config.filters / 8) * config.eight_words();
     const auto* const from =
@@ -131,14 +131,14 @@ __global__ void __launch_bounds__(config.threads(), config.blocks)
   }
   ptx::cp_async_commit_group();
 
-  const int first_eight = warp % config.parts() * config.eights;  // of the chunk
+  const int first_eight = warp % config.parts() * config.eights;  // for the chunk
   const int all_eights = chunk * (config.filters / 8) + first_eight;
   WarpWeights<config> weights;
   weights.shared = shared + kSmem.weights + first_eight * (4 * config.eight_words()) + 8 * lane;
   weights.load(packed, all_eights, lane);
   Output<config> output = {static_cast<const unsigned short*>(residual), static_cast<unsigned short*>(y),
                            8 * all_eights, shared + kSmem.staging + warp * config.staging_bytes()};
-  unsigned pieces[config.eights];  // of each eight, for this lane
+  unsigned pieces[config.eights];  // per eight, for this lane
 #pragma unroll
   for (int eight = 0; eight < config.eights; ++eight) {
     pieces[eight] =

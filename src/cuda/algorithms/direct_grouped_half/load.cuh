@@ -6,7 +6,8 @@
 
 namespace convtune::direct_grouped_half {
 
-// What a block computes at a time: chunks beside each other, so that one finds in L2 what another has read.
+// Describes what a block computes at a time: chunks beside each other, so that one finds in L2 what another
+// has read.
 template <DirectGroupedHalf config>
 struct Part {
   int chunk, side, band, image;
@@ -68,7 +69,7 @@ __device__ __forceinline__ void load_tile(const unsigned short* __restrict__ x, 
 template <DirectGroupedHalf config>
 using Column = unsigned[config.pairs()][2];
 
-// Where a warp finds the weights of its eights.
+// Describes where a warp finds the weights of its eights.
 template <DirectGroupedHalf config>
 struct WarpWeights {
   unsigned shared;

@@ -11,7 +11,7 @@ namespace convtune::direct_grouped_half {
 template <DirectGroupedHalf config>
 using Sums = float[config.eights][config.depth()][4];
 
-// What a warp stores: strips of its filters.
+// Stores what a warp stores: strips of its filters.
 template <DirectGroupedHalf config>
 struct Output {
   static constexpr ConvExtents a = config.conv;
@@ -42,7 +42,7 @@ struct Output {
         for (int i = 0; i < 4; ++i) sums[eight][m][i] = a.eager ? 0 : bias[eight][i % 2];
   }
 
-  // Where 8 filters of a pixel of the strip are staged.
+  // Returns where 8 filters of a pixel of the strip are staged.
   __device__ __forceinline__ unsigned staged(int row, int column, int eight) const {
     return staging + 16 * config.staged_piece(row, column, eight);
   }

@@ -33,13 +33,13 @@ struct DirectPatchSm90 {
   // A thread holds 4 numbers that follow each other in x, a chunk: thread t of 4 has the t-th chunk of a
   // block. Products take 8 numbers: a chunk's first two are columns t and t + 4 of one, the others of the
   // next. So the sum's order is not the filter's, which only those who pack need to know.
-  constexpr int row_chunks() const { return conv.s / 4; }  // of a filter row
+  constexpr int row_chunks() const { return conv.s / 4; }  // per filter row
   constexpr int stage_numbers() const { return rows * conv.s; }
-  constexpr int blocks() const { return stage_numbers() / 16; }  // of a stage
+  constexpr int blocks() const { return stage_numbers() / 16; }  // per stage
   constexpr int steps() const { return 2 * blocks(); }           // products of a stage
   constexpr int sum_stages() const { return conv.c * (conv.r / rows); }
   constexpr int chunk_of(int block, int thread) const { return 4 * block + thread; }
-  // Where a number of a stage is in its filter: the stage's row, and the column.
+  // Describes where a number of a stage is in its filter: the stage's row, and the column.
   struct Number {
     int row, column;
   };
@@ -61,7 +61,7 @@ struct DirectPatchSm90 {
   constexpr int patch_rows() const {
     return (conv.q - gcd(conv.q, block_positions()) + block_positions() - 1) / conv.q + 1;
   }
-  constexpr int row_bytes() const { return rows * conv.w * 4; }  // of a row of patches, in a stage
+  constexpr int row_bytes() const { return rows * conv.w * 4; }  // per row of patches, in a stage
   // The copy engine takes some rows of patches at once, of one image and channel.
   constexpr int most_box_rows() const {
     const int rows_of_image = conv.p < patch_rows() ? conv.p : patch_rows();
@@ -93,7 +93,7 @@ struct DirectPatchSm90 {
   static constexpr int staged_at(int filter, int position) {  // bytes, in a box
     return filter * 128 + ((position / 4 ^ filter % 8) * 16) + position % 4 * 4;
   }
-  // Whether boxes of y can be stored: the copy engine counts in 16 bytes.
+  // Tells whether boxes of y can be stored: the copy engine counts in 16 bytes.
   constexpr bool has_boxes() const { return conv.p * conv.q % 4 == 0; }
 
   // ---- Shared memory: where each region begins, in bytes. A stage is `full`, or `done` ----
@@ -136,7 +136,7 @@ struct DirectPatchSm90 {
     return row * conv.s + at.column;
   }
 
-  // Whether the kernel compiles without spilling and a multiprocessor can hold a block of it.
+  // Tells whether the kernel compiles without spilling and a multiprocessor can hold a block of it.
   constexpr bool valid(long long smem_per_block) const {
     if (!takes(conv) || !is_in_range(*this) || (consumers == 3 && filters > 192) || filters % 32 != 0 ||
         conv.r % rows != 0 || rows > kMostStageNumbers || conv.s > kMostStageNumbers ||

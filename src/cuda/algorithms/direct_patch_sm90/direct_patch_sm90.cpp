@@ -56,7 +56,7 @@ TileWork work_of(const DirectPatchSm90& a) {
   work.store.instructions = computed / 32 * 4;
   work.store.wavefronts = computed / 32 * 2;
   store_in_pieces(work, outputs_of(a.conv) / work.tiles, 32);
-  if (a.conv.p * a.conv.q % 8 != 0) work.part_sectors = work.pieces;  // of every second filter
+  if (a.conv.p * a.conv.q % 8 != 0) work.part_sectors = work.pieces;  // per second filter
   return work;
 }
 

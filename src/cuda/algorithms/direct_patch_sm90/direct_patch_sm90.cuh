@@ -118,7 +118,7 @@ __device__ void consume(const ptx::TensorMap* map, bool in_boxes, const float* _
       const int row = position / a.q - first / a.q;
       sources[half] = row * S::kRowBytes + position % a.q * (a.s * 4) + config.thread_bytes(lane % 4);
     }
-    float largest = 0;  // of the thread's numbers; NaN where one is
+    float largest = 0;  // for the thread's numbers; NaN where one is
     Chunks chunks;
     const auto load = [&](auto block) {
       constexpr int kOffset = config.block_bytes(decltype(block)::value);
@@ -167,7 +167,7 @@ __device__ void consume(const ptx::TensorMap* map, bool in_boxes, const float* _
 #pragma unroll 1
     for (int stage = 0; stage < S::kSumStages - 1; ++stage) multiply(stage, Int<0>{});
     multiply(S::kSumStages - 1, Int<1>{});
-    // What rounds to infinity is not finite either.
+    // Whatever rounds to infinity is not finite either.
     const bool finite = weights_finite && __all_sync(0xffffffff, largest < kTf32Overflow);
     store<config>(sums, map, in_boxes, x, packed, y, walk.filter_block(tile) * S::kFilters,
                   first + consumer * kTile, finite, staging, consumer, staged);

@@ -53,7 +53,7 @@ __device__ __forceinline__ void store(const float (&sums)[config.sums()], const 
   const int thread = threadIdx.x % 128, lane = thread % 32, group = lane / 4, pair = lane % 4 * 2;
   const int warp = __shfl_sync(0xffffffff, thread / 32, 0), in_box = warp % 2 * 16;
   const unsigned box_of_warp = warp / 2 * DirectPatchSm90::kBoxBytes;
-  unsigned places[2][2];  // of the first 8 filters' values
+  unsigned places[2][2];  // for the first 8 filters' values
 #pragma unroll
   for (int i = 0; i < 2; ++i)
 #pragma unroll
@@ -91,7 +91,7 @@ __device__ __forceinline__ void store(const float (&sums)[config.sums()], const 
       const int image = begin / S::kImage;
       if (in_boxes && begin < end && warp == 0)
         ptx::store_box_if(map, begin - image * S::kImage, filter, image, box, lane == 0);
-      // What lies in the next images; a box cannot begin before its image (an illegal instruction).
+      // Holds what lies in the next images; a box cannot begin before its image (an illegal instruction).
       const int position = (in_boxes ? (image + 1) * S::kImage : begin) + lane;
       if (position < end) {
         float* const to =

@@ -46,19 +46,19 @@ struct DirectStemHalf {
   constexpr int before() const { return conv.pad_left * pixel_halves() % 2; }
   constexpr int segment_pairs() const { return ceil_div(before() + segment_halves(), 2); }
   constexpr int pairs() const { return segments() * segment_pairs(); }
-  constexpr int steps() const { return ceil_div(pairs(), 8); }  // of a matrix product, 16 halves each
+  constexpr int steps() const { return ceil_div(pairs(), 8); }  // per matrix product, 16 halves each
   constexpr bool whole_pairs() const {
     return output_step() % 2 == 0;
   }  // else windows begin at odd places, too
 
   // ---- A tile's input in shared memory: [image plane][row][halves], zero outside of the image ----
   constexpr int planes() const { return conv.nhwc ? 1 : conv.c; }
-  constexpr int row_halves() const { return conv.w * pixel_halves(); }  // of the image
+  constexpr int row_halves() const { return conv.w * pixel_halves(); }  // for the image
   constexpr int tile_rows() const { return (rows - 1) * conv.stride_h + (conv.r - 1) * conv.dilation_h + 1; }
   constexpr int copy_halves() const { return gcd(aligned ? 8 : 1, row_halves()); }  // that are aligned
   // Halves of zeros before the image, so that copies into shared memory are aligned.
   constexpr int lead() const { return round_up(conv.pad_left * pixel_halves() + before(), 8); }
-  // Where the window of a row's first output begins.
+  // Returns where the window of a row's first output begins.
   constexpr int first_window() const { return lead() - conv.pad_left * pixel_halves() - before(); }
   constexpr int pitch() const {  // halves from row to row
     return round_up(
@@ -87,8 +87,8 @@ struct DirectStemHalf {
     return conv.nhwc && output_step() % 4 == 0 && output_step() % 8 != 0;
   }
 
-  // Whether warps bring the residual of a strip after the one that they compute to L2, for all filters if
-  // they have the first. Only where a strip's products are too few for its way from memory: a layer of 7
+  // Tells whether warps bring the residual of a strip after the one that they compute to L2, for all filters
+  // if they have the first. Only where a strip's products are too few for its way from memory: a layer of 7
   // steps becomes 4 % slower, one of 10 no faster.
   constexpr bool prefetches_residual() const {
     return conv.residual && wgmma && aligned && conv.nhwc && conv.k % 8 == 0 && steps() <= 4;

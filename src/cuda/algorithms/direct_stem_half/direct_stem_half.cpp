@@ -73,7 +73,7 @@ std::vector<DirectStemHalf> configs_of(const ConvExtents& conv, const Target& ta
     if (filters > round_up(conv.k, 16) || ceil_div(conv.k, filters) * filters > 1.34 * round_up(conv.k, 16))
       continue;
     for (int rows = 1; rows <= std::min(conv.p, 32); ++rows) {
-      // Where another number of rows makes as many bands, the last of these would be short.
+      // If another number of rows makes as many bands, the last of these would be short.
       if (rows > 1 && ceil_div(conv.p, ceil_div(conv.p, rows)) != rows) continue;
       for (const int warps : {4, 8, 12, 16})
         for (const int blocks : {1, 2, 3, 4, 5, 6})

@@ -32,8 +32,8 @@ using Sums = float[config.filters / 2];
 // Steps whose operands are loaded before the first of them is multiplied.
 inline constexpr int kBatch = 4;
 
-// Where a lane's sums begin, of its two filters of each eight, for two outputs. Each from shared memory:
-// loads are as many instructions as copies of registers.
+// Returns where a lane's sums begin, of its two filters of each eight, for two outputs. Each from shared
+// memory: loads are as many instructions as copies of registers.
 template <DirectStemHalf config>
 __device__ __forceinline__ void begin_sums(Sums<config>& sums, unsigned biases, int thread) {
 #pragma unroll
@@ -148,7 +148,7 @@ __device__ __noinline__ void compute_exactly(const void* __restrict__ x, const f
   }
 }
 
-// What a warp does with its share of tiles, strips of 64 outputs that four warps take together.
+// Describes what a warp does with its share of tiles, strips of 64 outputs that four warps take together.
 template <DirectStemHalf config>
 struct Worker {
   static constexpr int kGroups = config.warps / 4;
@@ -158,7 +158,7 @@ struct Worker {
   unsigned weights, biases, staging;
   int turn = 0;  // strips of all tiles so far, modulo the groups of four warps
 
-  // What is added to the outputs of a strip, to L2: by one of its four warps, each in its turn.
+  // Fetches what is added to the outputs of a strip, to L2: by one of its four warps, each in its turn.
   __device__ __forceinline__ void prefetch_residual(const Tile<config>& tile, int strip) const {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     if (first_filter != 0 || static_cast<int>(threadIdx.x) / 32 % 4 != strip % 4) return;
@@ -171,7 +171,7 @@ struct Worker {
 #endif
   }
 
-  // The same of the strips that compute() has no strip before: the first of a block's first tile.
+  // As above, for the strips that compute() has no strip before: the first of a block's first tile.
   __device__ void prefetch_first_residuals(int index) const {
     if constexpr (config.prefetches_residual())
       for (int i = 0; i < config.residual_ahead(); ++i)
@@ -189,7 +189,7 @@ struct Worker {
 #pragma unroll 1
     for (; strip < config.strips(); strip += kGroups) {
       const int first_output = strip * config.strip_outputs() + warp % 4 * 16;
-      // What does not exist is computed from another's window, and not stored.
+      // Whatever does not exist is computed from another's window, and not stored.
       const auto existing = [](int output) { return output < config.outputs() ? output : 0; };
       const unsigned from = input + 4 * thread;
       unsigned windows[2];
@@ -225,7 +225,7 @@ struct Worker {
       Sums<config> sums;
       begin_sums<config>(sums, biases, thread);
       ProductsOf<config.wgmma, config>::Type::multiply(sums, weights, windows[0], windows[1], pairs_of);
-      asm volatile("" : "+r"(strip));  // likewise: what follows from it is not kept beside the sums
+      asm volatile("" : "+r"(strip));  // as above: what follows from it is not kept beside the sums
       if constexpr (config.conv.nhwc)
         store<config>(sums, residual, biases, y, tile, first_output, first_filter, staging);
       else
@@ -251,7 +251,7 @@ __device__ void run_in_bulk(const void* __restrict__ x, const float* __restrict_
     Slots::init(full, 1, empty, config.threads());
     ptx::fence_mbarrier_init();
   }
-  // What copies leave alone stays zero.
+  // Whatever copies leave alone stays zero.
   for (int i = threadIdx.x * 4; i < config.stages * config.tile_bytes(); i += config.threads() * 4)
     ptx::st_shared(tiles + i, 0u);
   ptx::cp_async_commit_group();  // the weights: a wait counts what is committed

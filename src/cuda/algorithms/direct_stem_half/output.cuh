@@ -1,4 +1,4 @@
-// Where the outputs of direct_stem_half.cuh lie in y.
+// Tells where the outputs of direct_stem_half.cuh lie in y.
 #pragma once
 
 #include "cuda/algorithms/direct_stem_half/load.cuh"
@@ -6,7 +6,7 @@
 
 namespace convtune::direct_stem_half {
 
-// Where a tile's output is in its plane of y, or that it has none.
+// Describes where a tile's output is in its plane of y, or that it has none.
 template <DirectStemHalf config>
 struct Output {
   int at;
@@ -24,7 +24,7 @@ struct Output {
   }
 };
 
-// Whether outputs, and a residual, come and go in pieces of 16 bytes.
+// Tells whether outputs, and a residual, come and go in pieces of 16 bytes.
 template <DirectStemHalf config>
 constexpr bool kPieces = config.aligned && (config.conv.nhwc ? config.conv.k % 8 == 0
                                                              : config.conv.p * config.conv.q % 8 == 0 &&

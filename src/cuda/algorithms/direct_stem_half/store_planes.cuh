@@ -14,7 +14,7 @@ template <DirectStemHalf config>
 struct PlanesStore {
   static constexpr ConvExtents a = config.conv;
   static constexpr int kPlane = a.p * a.q, kPitch = 2 * config.staging_pitch(), kFilters = config.filters;
-  static constexpr int kBlocks = (kFilters + 15) / 16;  // of 16 filters
+  static constexpr int kBlocks = (kFilters + 15) / 16;  // blocks of 16 filters
   const void* residual;
   void* y;
   unsigned biases, staging;

@@ -55,7 +55,7 @@ std::vector<DirectStemSm80> configs_of(const DirectStemPlanned& planned, const T
                                        std::size_t most = std::numeric_limits<std::size_t>::max()) {
   const ConvExtents& conv = planned.plain().conv;
   const int spare = wasteful ? 0 : capability_facts(target.capability).spare_registers;
-  const int tiles = (conv.q + 7) / 8;  // of a row
+  const int tiles = (conv.q + 7) / 8;  // per row
   std::vector<DirectStemSm80> configs;
   const auto add = [&](const DirectStemSm80& config) {
     const int spare_registers = !config.staged && config.warp_filters >= 64 ? spare : 0;
@@ -106,7 +106,7 @@ std::vector<DirectStemSm80> configs_of(const DirectStemPlanned& planned, const T
 
 DirectStemPlanned::DirectStemPlanned(const ConvProblem& problem) {
   kernel_.conv = extents_of(problem);
-  // Where pixels share no column their distance is free.
+  // If pixels share no column their distance is free.
   const int least = kernel_.apart_columns() ? kernel_.conv.s : kernel_.conv.stride_w;
   const int most = kernel_.apart_columns() ? least + 8 : least;
   wavefronts_.fill(1e30);

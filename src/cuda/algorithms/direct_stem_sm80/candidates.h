@@ -25,14 +25,14 @@ class DirectStemPlanned {
   std::array<double, 32> wavefronts_{};
 };
 
-// Whether it is valid, and `blocks` of it have room on a multiprocessor. A block has no more shared memory
-// than every GPU can give it.
+// Tells whether it is valid, and `blocks` of it have room on a multiprocessor. A block has no more shared
+// memory than every GPU can give it.
 bool direct_stem_sm80_fits(const DirectStemSm80& kernel, const Target& target);
 
 // Every config that fits, each with as many blocks on a multiprocessor as fit; where there is no other, those
 // with idle pixels, few warps and few sums too.
 std::vector<DirectStemSm80> direct_stem_sm80_configs(const DirectStemPlanned& planned, const Target& target);
-// Whether there is one: in a tenth of the time.
+// Tells whether there is one: in a tenth of the time.
 bool direct_stem_sm80_has_configs(const DirectStemPlanned& planned, const Target& target);
 
 // Wavefronts of a load that reads a group's pixels: 1 where no two threads of a warp want different words of

@@ -48,7 +48,7 @@ struct DirectStemSm80 {
   constexpr int columns() const { return 8 * warp_columns * column_warps; }
   constexpr int filter_blocks() const { return ceil_div(conv.k, filters()); }
   constexpr int bands() const { return ceil_div(conv.p, band()); }
-  constexpr int splits() const { return ceil_div(conv.q, columns()); }  // of a row
+  constexpr int splits() const { return ceil_div(conv.q, columns()); }  // per row
   constexpr long long all_blocks() const {
     return static_cast<long long>(conv.n) * bands() * splits() * filter_blocks();
   }
@@ -74,7 +74,8 @@ struct DirectStemSm80 {
   constexpr int window_columns() const {
     return round_up(lead() + (columns() - 1) * pixel_pitch + conv.s, load_width);
   }
-  // Of row `y` of the window, for a block whose first output row is `p`; of column `x`, -1 << 30 for none.
+  // The address of row `y` of the window, for a block whose first output row is `p`; of column `x`, -1 << 30
+  // for none.
   constexpr int input_row(int p, int y) const {
     return (apart_rows() ? (p + y / conv.r) * conv.stride_h + y % conv.r : p * conv.stride_h + y) -
            conv.pad_top;
@@ -135,7 +136,7 @@ struct DirectStemSm80 {
   constexpr int body_steps() const {
     int body = period();
     while (body * step_products() < kLeastProducts) body += period();
-    // Of whole turns of the ring, if they are equal: then a stage's place is a constant.
+    // Counts turns of the ring, if they are equal: then a stage's place is a constant.
     if (!resident() && !turns(body))
       for (int more = body; more * step_products() <= kMostProducts; more += period())
         if (turns(more) && more % steps == 0) {
@@ -197,7 +198,7 @@ struct DirectStemSm80 {
   }
 
   // ---- Results on their way out: some 16 filters of each warp at a time ----
-  constexpr int run() const { return band() * conv.q; }                          // of a filter
+  constexpr int run() const { return band() * conv.q; }                          // per filter
   constexpr int staging_pitch() const { return round_up(run() + 24, 32) - 24; }  // 8 modulo 32
   constexpr long long staging_floats(int tiles) const {
     return 16LL * tiles * filter_warps * staging_pitch();
@@ -236,12 +237,12 @@ struct DirectStemSm80 {
   static constexpr int kMostTaps = 2048;
   static constexpr int kLeastProducts = 64, kMostProducts = 256, kShort = 7;
 
-  // Whether the choices are possible at all: nothing else may be asked before.
+  // Tells whether the choices are possible at all: nothing else may be asked before.
   constexpr bool possible() const {
     return is_in_range(*this) && warp_filters % 16 == 0 &&
            filter_warps * row_warps * column_warps <= kMostWarps;
   }
-  // Whether it compiles without much spilling, and registers suffice for `blocks` of it.
+  // Tells whether it compiles without much spilling, and registers suffice for `blocks` of it.
   constexpr bool valid() const {
     constexpr long long kMostOffset = (1LL << 31) - 1;
     if (!possible()) return false;

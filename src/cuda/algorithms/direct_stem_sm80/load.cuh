@@ -33,7 +33,8 @@ __device__ Place kept_place(const int* kept) {
   return {at.x, config.bands() > 1 ? at.y : 0, config.splits() > 1 ? at.z : 0,
           filter_block * config.filters(), filter_block};
 }
-// Of the packed weights this thread's first piece of 16 bytes, in a block's first stage.
+// The first piece of 16 bytes of the packed weights that this thread copies, this thread's first piece of 16
+// bytes, in a block's first stage.
 template <DirectStemSm80 config>
 __device__ unsigned first_piece(int filter_block) {
   constexpr unsigned kPieces = config.k_steps() * config.step_floats() / 4;
@@ -70,12 +71,12 @@ struct alignas(4 * kWidth) Chunk {
 template <DirectStemSm80 config, int kWidth, int kNumbers>
 __device__ __forceinline__ bool load_window(float* window, const float* __restrict__ x, const Place& at) {
   constexpr ConvExtents a = config.conv;
-  constexpr int kChunks = config.window_columns() / kWidth;  // of a row
+  constexpr int kChunks = config.window_columns() / kWidth;  // per row
   constexpr int kLanes = kChunks > 16 ? 32 : kChunks > 8 ? 16 : kChunks > 4 ? 8 : 4;
   constexpr int kColumns = ceil_div(kChunks, kLanes);  // chunks of a thread, in a row
   constexpr int kStep = config.threads() / kLanes;     // rows at a time
   constexpr int kInFlight = kNumbers / kWidth;
-  constexpr int kMostRows = ceil_div(config.smem_rows(), kStep);  // of a thread
+  constexpr int kMostRows = ceil_div(config.smem_rows(), kStep);  // per thread
   constexpr int kBatches = ceil_div(kMostRows * kColumns, kInFlight);
   constexpr int kRows = ceil_div(kMostRows, kBatches);  // with loads in flight
   const int lane = threadIdx.x % kLanes;

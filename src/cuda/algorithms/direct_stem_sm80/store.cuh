@@ -11,7 +11,7 @@ namespace convtune::direct_stem_sm80 {
 template <DirectStemSm80 config>
 using Sums = float[config.filter_tiles()][config.tiles()][4];
 
-// Where a warp's part of the block begins.
+// Describes where a warp's part of the block begins.
 struct Part {
   int filter_warp, filter, row, column;
 };
@@ -64,10 +64,10 @@ __device__ __forceinline__ void store_staged(const Sums<config>& sums, float* st
   constexpr ConvExtents a = config.conv;
   const Part part = part_of<config>(warp);
   constexpr int kPitch = config.staging_pitch(), kTiles = config.staged_tiles(), kRun = config.run();
-  const int floats = min(config.band(), a.p - at.p) * a.q;  // of a piece
+  const int floats = min(config.band(), a.p - at.p) * a.q;  // per piece
 #pragma unroll
   for (int first = 0; first < config.filter_tiles(); first += kTiles) {
-    __syncthreads();  // what was here is read
+    __syncthreads();  // the previous content is read
 #pragma unroll
     for (int i = 0; i < kTiles; ++i)
 #pragma unroll

@@ -24,9 +24,9 @@ struct DirectStemSm90 {
 
   // ---- The input, in chunks of 4 columns ----
   // A pixel's window begins one chunk behind its neighbour's.
-  constexpr int column_groups() const { return ceil_div(conv.s, 4); }  // of a filter's row
+  constexpr int column_groups() const { return ceil_div(conv.s, 4); }  // per filter's row
   constexpr int row_chunks() const { return conv.q + column_groups() - 1; }
-  constexpr int stored_chunks() const { return ceil_div(conv.w, 4); }  // of a row as it lies in x
+  constexpr int stored_chunks() const { return ceil_div(conv.w, 4); }  // per row as it lies in x
   // A unit is stride_h input rows of all channels, or as many of them as any filter row meets. Its buffer
   // holds rows as they lie in x, then as chunks.
   constexpr int unit_rows() const { return conv.r < conv.stride_h ? conv.r : conv.stride_h; }
@@ -38,7 +38,7 @@ struct DirectStemSm90 {
   }
 
   // Threads that round take so many chunks of a row each, and hold so many pieces at once.
-  constexpr int pieces() const { return ceil_div(row_chunks(), kPiece); }  // of a row
+  constexpr int pieces() const { return ceil_div(row_chunks(), kPiece); }  // per row
 
   // ---- The sum, in groups of 4 filter columns ----
   // Two groups are a k-step of the matrix product: an odd one out is given a partner of zeros.
@@ -53,9 +53,10 @@ struct DirectStemSm90 {
   constexpr int k_steps() const { return groups() / 2; }
   constexpr int unit_steps() const { return groups(0) / 2; }
 
-  // Where a group's numbers are. Within a unit the chunks' order is the groups', so that offsets grow.
+  // Describes where a group's numbers are. Within a unit the chunks' order is the groups', so that offsets
+  // grow.
   struct Group {
-    int unit, channel, row /* of the unit */, column_group;
+    int unit, channel, row /* for the unit */, column_group;
     bool real;
   };
   constexpr Group group(int index) const {
@@ -72,11 +73,11 @@ struct DirectStemSm90 {
   }
 
   // ---- The output, in runs of whole sectors ----
-  constexpr int tiles() const { return ceil_div(conv.q, kTile); }             // of a row
+  constexpr int tiles() const { return ceil_div(conv.q, kTile); }             // per row
   constexpr int last_tile() const { return conv.q - (tiles() - 1) * kTile; }  // its positions
   // Filters 8m + j are plane j: their rows begin equally far behind a sector. Column 8i + 2l + e of a product
   // is filter 8 (4t + l) + j with j * (filters / 32) + t = 2i + e, so a thread has whole planes, of one l.
-  constexpr int members() const { return filters / kPlanes; }  // of a plane
+  constexpr int members() const { return filters / kPlanes; }  // per plane
   constexpr int filter_of_column(int column) const {
     return filter_of(column / 8 * 2 + column % 2, column / 2 % 4);
   }
@@ -92,11 +93,11 @@ struct DirectStemSm90 {
   constexpr int plane_bytes() const { return round_up(members() * longest_run() * 4, kBoxAlignment); }
   constexpr int slot_bytes() const { return kPlanesOfSlot * plane_bytes(); }
   constexpr int carry_bytes() const { return filters * kSector * 4; }
-  // Whether boxes of y can be stored: its map counts 8 filters at once.
+  // Tells whether boxes of y can be stored: its map counts 8 filters at once.
   constexpr bool has_boxes() const { return conv.k % kPlanes == 0; }
 
   // ---- A block ----
-  constexpr long long rows() const { return static_cast<long long>(conv.n) * conv.p; }  // of all images
+  constexpr long long rows() const { return static_cast<long long>(conv.n) * conv.p; }  // for all images
   constexpr int filter_blocks() const { return ceil_div(conv.k, filters); }
   // After the consumers: a warpgroup of which two warps load and store, and one that rounds.
   constexpr int threads() const { return 128 * (consumers + 2); }
@@ -144,7 +145,7 @@ struct DirectStemSm90 {
     return ((static_cast<long long>(k) * conv.c + at.channel) * conv.r + row) * conv.s + column;
   }
 
-  // Whether the kernel compiles without spilling and a multiprocessor can hold a block of it.
+  // Tells whether the kernel compiles without spilling and a multiprocessor can hold a block of it.
   constexpr bool valid(long long smem_per_block) const {
     return is_in_range(*this) && filters % 32 == 0 && units >= halo() + 2 &&
            units <= halo() + kMostUnitsBesideHalo && last_tile() >= kSector && pieces() <= kMostPieces &&

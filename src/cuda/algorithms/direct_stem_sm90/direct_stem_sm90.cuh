@@ -29,9 +29,9 @@
 
 namespace convtune::direct_stem_sm90 {
 
-// Where each k-step's pixels begin, in chunks from its unit's start, and above 16 bits how far its second
-// group lies behind its first. A table, which is read where the loop is written out: so they are constants,
-// and the compiler need not compute config.group().
+// Describes where each k-step's pixels begin, in chunks from its unit's start, and above 16 bits how far its
+// second group lies behind its first. A table, which is read where the loop is written out: so they are
+// constants, and the compiler need not compute config.group().
 template <DirectStemSm90 config>
 struct Steps {
   unsigned pixels[config.k_steps()];
@@ -82,7 +82,7 @@ __device__ void consume(unsigned smem, float* __restrict__ y, int consumer, int 
   using S = Sizes<config>;
   const Rows<config> rows;
   const int lane = thread % 32, warp = thread / 32;
-  float bias[config.filters / 4];  // of my filters
+  float bias[config.filters / 4];  // for my filters
 #pragma unroll
   for (int pair = 0; pair < config.filters / 4; ++pair)
     ptx::ld_shared(bias[pair], smem + S::kAt.bias + config.filter_of(pair, lane % 4) * 4);

@@ -1,6 +1,6 @@
-// What a block of direct_stem_sm90.cuh works through, its shared memory, and how input rows get there: one
-// warp copies units as they lie in x, a warpgroup rounds them to TF32 and moves each row to where its chunks
-// begin.
+// Defines what a block of direct_stem_sm90.cuh works through, its shared memory, and how input rows get
+// there: one warp copies units as they lie in x, a warpgroup rounds them to TF32 and moves each row to where
+// its chunks begin.
 #pragma once
 
 #include "cuda/algorithms/direct_stem_sm90/config.h"
@@ -29,7 +29,7 @@ struct Rows {
 
   __device__ int image(int i) const { return (begin + i) / config.conv.p; }
   __device__ int row(int i) const { return (begin + i) % config.conv.p; }
-  // Where an image's rows begin and end in this block.
+  // Returns where an image's rows begin and end in this block.
   __device__ bool first(int i) const { return i == 0 || row(i) == 0; }
   __device__ bool last(int i) const { return i == count - 1 || row(i) == config.conv.p - 1; }
   // Units are numbered from 0, too; the first rows of an image have halo() more of them.
@@ -48,7 +48,8 @@ struct Rows {
   }
 };
 
-// Where the regions of shared memory begin; units are numbered on and on, and take its slots in turn.
+// Describes where the regions of shared memory begin; units are numbered on and on, and take its slots in
+// turn.
 template <DirectStemSm90 config>
 struct Sizes {
   static constexpr auto kAt = config.smem();
@@ -107,8 +108,8 @@ __device__ void round_units(const float* __restrict__ x, unsigned smem, int thre
   // it.
   constexpr int kBefore = (config.conv.pad_left + 3) / 4, kEarly = kBefore * 4 - config.conv.pad_left;
   constexpr int kRead = kPiece + (kEarly > 0);
-  // So many lines are in registers at once. Lines that grow are moved from the last to the first, others from
-  // the first on: so none is written over before it was read.
+  // This many lines are in registers at once. Lines that grow are moved from the last to the first, others
+  // from the first on: so none is written over before it was read.
   constexpr int kAtOnce = lesser(DirectStemSm90::kMostPieces / kPieces, kLines);
   constexpr int kBatches = ceil_div(kLines, kAtOnce);
   constexpr int kEach = ceil_div(kAtOnce * kPieces, kRounders);
@@ -133,7 +134,7 @@ __device__ void round_units(const float* __restrict__ x, unsigned smem, int thre
       }
       ptx::bar_sync(kRoundersBarrier, kRounders);
     }
-    float largest = 0;  // of this thread's numbers; NaN where one is
+    float largest = 0;  // for this thread's numbers; NaN where one is
 #pragma unroll 1
     for (int batch = 0; batch < kBatches; ++batch) {
       const int first_line = (kBackwards ? kBatches - 1 - batch : batch) * kAtOnce;
@@ -162,7 +163,7 @@ __device__ void round_units(const float* __restrict__ x, unsigned smem, int thre
                                        there && first + chunk < config.row_chunks());
       }
     }
-    if (!(largest < kTf32Overflow)) {  // what rounds to infinity, too
+    if (!(largest < kTf32Overflow)) {  // a value that rounds to infinity, too
       ptx::red_shared_min(smem + S::kAt.repaired, i);
       ptx::red_shared_max(smem + S::kAt.repaired + 4, min(i + above, rows.count - 1));
     }

@@ -22,7 +22,7 @@ struct Maps {
   ptx::TensorMap y[3];
 };
 
-// What is known of a tile when it is stored.
+// Describes what is known of a tile when it is stored.
 struct Tile {
   int item;  // its number in the block
   int image;
@@ -55,7 +55,7 @@ __device__ Run run_of(int plane, const Tile& tile) {
           static_cast<int>((carried + static_cast<unsigned>(tile.positions)) / kSector * kSector)};
 }
 
-// Whether the consumers have stored it: it would begin within a sector that is not this block's alone.
+// Tells whether the consumers have stored it: it would begin within a sector that is not this block's alone.
 __device__ inline bool stored_before(const Tile& tile, const Run& run) {
   return tile.begins && run.carried > 0;
 }
@@ -71,7 +71,7 @@ __device__ void store(const ptx::TensorMap* maps, float* __restrict__ y, unsigne
   const bool acts = lane == 0;
   const int first_member = static_cast<int>(blockIdx.y) * config.members();
   Ring<DirectStemSm90::kSlots> ring;
-  unsigned before = 0;  // what tells that the slot before is free
+  unsigned before = 0;  // the value that tells that the slot before is free
 #pragma unroll 1
   for (int i = 0; i < rows.count; ++i)
 #pragma unroll 1
@@ -115,13 +115,13 @@ __device__ void store(const ptx::TensorMap* maps, float* __restrict__ y, unsigne
   ptx::bulk_wait();
 }
 
-// Where a plane's pair is in the sums: at the first of two positions, and 2 behind at the second.
+// Returns where a plane's pair is in the sums: at the first of two positions, and 2 behind at the second.
 __device__ constexpr int sum_of(int pair) {
   return pair / 2 * 4 + pair % 2;
 }
 
-// What lies in sectors of its own: of the first tile of a block's rows of an image those runs that would
-// begin within a sector, of the last what is behind its runs.
+// Handles what lies in sectors of its own: of the first tile of a block's rows of an image those runs that
+// would begin within a sector, of the last what is behind its runs.
 template <DirectStemSm90 config>
 __device__ __forceinline__ void store_ends(const float (&sums)[config.sums()], float* __restrict__ y,
                                            const Tile& tile, int thread) {
@@ -162,7 +162,7 @@ __device__ __forceinline__ void stage(const float (&sums)[config.sums()], unsign
                                       unsigned next_turn, int thread) {
   constexpr int kPlanes = DirectStemSm90::kPlanes, kSector = DirectStemSm90::kSector;
   constexpr int kPlanesOfSlot = DirectStemSm90::kPlanesOfSlot, kParts = kPlanes / kPlanesOfSlot;
-  constexpr int kPairs = config.filters / 32, kCarried = config.members() * kSector;  // of a plane
+  constexpr int kPairs = config.filters / 32, kCarried = config.members() * kSector;  // per plane
   static_assert(config.kSlots == 3 && kParts == 4 && kCarried <= 128);
   using S = Sizes<config>;
   const int lane = thread % 32, mine = lane % 4;

@@ -19,7 +19,7 @@ struct GeneralSm80 {
   ConvDirection direction = ConvDirection::forward;
   bool nhwc = false;
   bool wide = false;  // numbers and offsets of 64 bits
-  // Of x, or in backward data of dy; of w or dw; of the result, or in backward weights of dy.
+  // Element types of x, or in backward data of dy; of w or dw; of the result, or in backward weights of dy.
   ElementType in_type = ElementType::f32, w_type = ElementType::f32, out_type = ElementType::f32;
   ElementType bias_type = ElementType::f32;
   ConvActivation activation = ConvActivation::none;
@@ -98,7 +98,7 @@ struct GeneralSm80 {
     return (k * channels + c) * a.taps() + tap;
   }
 
-  // Where a tap of the result at `at` meets the input along an axis; less than 0: nowhere.
+  // Returns where a tap of the result at `at` meets the input along an axis; less than 0: nowhere.
   template <class Index>
   constexpr Index input_at(const ConvAxis& axis, Index at, Index tap) const {
     const Index reach = tap * static_cast<Index>(axis.dilation), pad = static_cast<Index>(axis.pad);
@@ -179,7 +179,7 @@ struct GeneralResults {
                                 config.input_extent(a.height), config.input_extent(a.width));
     const auto terms = static_cast<Index>(config.terms(a)), results = static_cast<Index>(config.results(a));
     const Index begin = image * from.image + group * terms * from.channel;
-    // Those that are not there are computed as the last.
+    // Outputs that are not there are computed as the last.
     Index weights[kFilters] = {};
     for (int filter = 0; filter < kFilters; ++filter)
       weights[filter] = channel(a, lesser(filter, filters(a) - 1));
@@ -213,12 +213,12 @@ struct GeneralResults {
   }
 };
 
-// What thread `thread` of block `block` has of the gradients of weights and biases: one of them, and every so
-// many rows and columns of its sum.
+// Holds what thread `thread` of block `block` has of the gradients of weights and biases: one of them, and
+// every so many rows and columns of its sum.
 template <GeneralSm80 config, class Index>
 struct GeneralGradient {
   bool of_bias, exists;
-  Index tap, k, c;  // of the weight, c in its group
+  Index tap, k, c;  // for the weight, c in its group
 
   constexpr GeneralGradient(const ConvNumbers& a, Index block, int thread) {
     const auto channels = static_cast<Index>(a.c / a.groups), k_all = static_cast<Index>(a.k);

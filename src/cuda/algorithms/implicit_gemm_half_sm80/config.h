@@ -37,16 +37,17 @@ struct ImplicitGemmHalfSm80 {
   // channels, 16 bytes ----
   constexpr long long pixels() const { return static_cast<long long>(conv.n) * conv.p * conv.q; }
   constexpr int taps() const { return conv.r * conv.s; }
-  constexpr int pixel_pieces() const { return conv.c / 8; }                 // of a pixel of x
+  constexpr int pixel_pieces() const { return conv.c / 8; }                 // per pixel of x
   constexpr int group_pieces() const { return conv.group_channels() / 8; }  // of it and a group
   constexpr int all_pieces() const { return taps() * group_pieces(); }
-  constexpr int pieces() const { return channels / 8; }  // of a stage
+  constexpr int pieces() const { return channels / 8; }  // per stage
   constexpr int steps() const { return ceil_div(all_pieces(), pieces()); }
-  constexpr int first_step(int rank) const { return steps() * rank / split; }  // of a block that shares a sum
-  // Whether a stage is channels of one tap. Then all taps of a chunk of channels follow each other, so that
-  // the pixels that they share are found in L1. Else a tap's channels do, and a stage has several taps.
+  constexpr int first_step(int rank) const { return steps() * rank / split; }  // per block that shares a sum
+  // Tells whether a stage is channels of one tap. Then all taps of a chunk of channels follow each other, so
+  // that the pixels that they share are found in L1. Else a tap's channels do, and a stage has several taps.
   constexpr bool chunked() const { return group_pieces() % pieces() == 0; }
-  // Of a piece of a stage: its tap, and which piece of a pixel's group. Behind the last one there is no tap.
+  // Describes a piece of a stage: its tap, and which piece of a pixel's group. Behind the last one there is
+  // no tap.
   struct Term {
     int tap, piece;
   };
@@ -55,7 +56,7 @@ struct ImplicitGemmHalfSm80 {
     const int index = step * pieces() + piece;
     return {index / group_pieces(), index % group_pieces()};
   }
-  // Whether the last stage has terms that are none.
+  // Tells whether the last stage has terms that are none.
   constexpr bool ragged() const { return all_pieces() % pieces() != 0; }
 
   // ---- Positions, which tiles are made of: the pixels of y; or, with a window, of a grid of rows so long
@@ -90,7 +91,7 @@ struct ImplicitGemmHalfSm80 {
   constexpr Pixel output_at(int pixel) const {
     return {pixel / (conv.p * conv.q), pixel / conv.q % conv.p, pixel % conv.q};
   }
-  // Where the window of an output begins in x; with a window, where the position lies in x.
+  // Returns where the window of an output begins in x; with a window, where the position lies in x.
   constexpr Pixel first_tap(int position) const {
     const Pixel at = place_of(position);
     return {at.image, at.row * conv.stride_h - conv.pad_top, at.column * conv.stride_w - conv.pad_left};
@@ -128,7 +129,7 @@ struct ImplicitGemmHalfSm80 {
   constexpr int first_filter(int tile) const {
     return group(tile) * conv.group_filters() + tile % group_blocks() * filters;
   }
-  constexpr int end_filter(int tile) const {  // of the group
+  constexpr int end_filter(int tile) const {  // for the group
     return (group(tile) + 1) * conv.group_filters();
   }
   constexpr int first_position(int tile) const { return tile / filter_blocks() * rows; }
@@ -141,7 +142,7 @@ struct ImplicitGemmHalfSm80 {
   // that are weights alone: one is read while the other is filled ----
   constexpr int row_bytes() const { return 2 * channels; }
   constexpr int exchanged(int row, int piece) const { return piece ^ (row * row_bytes() / 128 % pieces()); }
-  constexpr int loaded_rows() const {  // of x, at a time
+  constexpr int loaded_rows() const {  // rows of x, at a time
     return window ? round_up(rows + tap_positions(taps() - 1), copied_rows()) : rows;
   }
   constexpr int input_bytes() const { return loaded_rows() * row_bytes(); }
@@ -151,10 +152,11 @@ struct ImplicitGemmHalfSm80 {
   // Weights of the first stage.
   constexpr int weights_at() const { return window ? window_bytes() : input_bytes(); }
   constexpr long long smem_bytes() const { return window_bytes() + 1LL * stages * stage_bytes(); }
-  // What a thread copies of a stage: rows so far apart, all with the same piece; and weights in a row.
+  // Returns what a thread copies of a stage: rows so far apart, all with the same piece; and weights in a
+  // row.
   constexpr int copied_rows() const { return threads() / pieces(); }
   constexpr int row_copies() const { return loaded_rows() / copied_rows(); }
-  // Of how many of those rows a word has bits, one a tap; 0: there are too many taps.
+  // The number of rows for which a word has bits, one a tap; 0: there are too many taps.
   constexpr int mask_rows() const { return window ? 0 : 32 / taps(); }
   constexpr int masks() const { return mask_rows() > 0 ? ceil_div(row_copies(), mask_rows()) : 1; }
   constexpr int weight_copies() const { return ceil_div(weight_bytes(), 16 * threads()); }
@@ -165,7 +167,7 @@ struct ImplicitGemmHalfSm80 {
   }
   constexpr long long source_of(long long i) const {
     const int half = static_cast<int>(i % 8), lane = static_cast<int>(i / 8 % 32);
-    const int tile = static_cast<int>(i / 256 % 2) * 2 + half / 4;  // of the 32 filters
+    const int tile = static_cast<int>(i / 256 % 2) * 2 + half / 4;  // for the 32 filters
     const int some = static_cast<int>(i / 512 % (filters / 32));
     const int product = static_cast<int>(i / (16 * filters) % products());
     const int step = static_cast<int>(i / (filters * channels) % steps());
@@ -211,7 +213,7 @@ struct ImplicitGemmHalfSm80 {
   }
   static constexpr int kMostStages = 8, kMostSplit = 16;
   static constexpr long long kMost = 1LL << 30;
-  // Of two the compiler writes the loop out twice, and spills.
+  // With two the compiler writes the loop out twice, and spills.
   static constexpr int kLeastStages = 3;
 };
 

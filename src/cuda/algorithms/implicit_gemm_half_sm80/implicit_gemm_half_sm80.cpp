@@ -23,7 +23,7 @@ unsigned blocks_of(const ImplicitGemmHalfSm80& kernel, int multiprocessors) {
       std::min(kernel.tiles() * kernel.split, 1LL * multiprocessors * kernel.blocks));
 }
 
-// Where wgmma has a kernel of its own, which is nearly always faster, few are worth a try.
+// If wgmma has a kernel of its own, which is nearly always faster, few are worth a try.
 constexpr std::size_t kMostBesideWgmma = 12;
 
 // A block's tile and the warps that share it: 64 x 64 of a warp read the fewest bytes of shared memory for a
@@ -39,7 +39,8 @@ constexpr Shape kShapes[] = {{256, 128, 4, 2}, {128, 256, 2, 4}, {128, 128, 2, 2
                              {128, 32, 4, 1},  {64, 32, 4, 1},   {64, 32, 2, 1},   {32, 128, 2, 2},
                              {32, 64, 1, 2},   {32, 64, 2, 2},   {32, 32, 2, 1}};
 
-// Of x, how much of what a tile copies is read from L2: neighbouring taps find in L1 most of what they share.
+// The share of x: how much of what a tile copies is read from L2: neighbouring taps find in L1 most of what
+// they share.
 double unshared(const ImplicitGemmHalfSm80& a) {
   if (a.taps() == 1 || a.window) return 1;
   return std::clamp(1.5 * a.conv.stride_h * a.conv.stride_w / a.taps(), 0.2, 1.0);
@@ -48,7 +49,7 @@ double unshared(const ImplicitGemmHalfSm80& a) {
 // A block's tile, or its share of one.
 TileWork work_of(const ImplicitGemmHalfSm80& a) {
   const double steps = 1.0 * a.steps() / a.split, warps = a.threads() / 32.0, residual = a.conv.residual;
-  const double products = steps * a.products(), outputs = 1.0 * a.rows * a.filters;  // of 16 terms
+  const double products = steps * a.products(), outputs = 1.0 * a.rows * a.filters;  // products of 16 terms
   const double inputs = a.window ? steps / a.taps() : steps;                         // how often x is copied
   const double copies = inputs * a.row_copies() * warps, more = steps * a.weight_copies() * warps;
   const double input_bytes = inputs * a.input_bytes(), weight_bytes = steps * a.weight_bytes();

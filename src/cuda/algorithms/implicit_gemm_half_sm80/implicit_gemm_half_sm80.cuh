@@ -36,7 +36,7 @@ struct Operands {
   // From where this lane reads of a step.
   struct Place {
     unsigned smem, row, pixels, filters, filters_of_first;
-    int tap = -1;  // of the window, from `input` on
+    int tap = -1;  // for the window, from `input` on
     unsigned input;
 
     __device__ __forceinline__ Place(unsigned memory, int warp_m, int warp_n) : smem(memory) {
@@ -93,7 +93,7 @@ struct Pipeline {
   static constexpr unsigned kStage = config.stage_bytes(), kRing = kStages * kStage;
   Loader<config> loader;
   typename Operands<config>::Place place;
-  Operands<config> operands[2];  // of the next product and of the one behind it
+  Operands<config> operands[2];  // for the next product and of the one behind it
   unsigned slot = 0;             // of the step that is multiplied, in bytes behind the first
 
   __device__ __forceinline__ Pipeline(const Loader<config>& loads,
@@ -122,7 +122,7 @@ struct Pipeline {
   }
 
  private:
-  // Of steps whose loads are all of one tile.
+  // Counts steps whose loads are all of one tile.
   __device__ __forceinline__ void multiply_within(Sums<config>& sums, int steps) {
 #pragma unroll 1
     for (int step = 0; step < steps; ++step)
@@ -136,7 +136,7 @@ struct Pipeline {
         operands[(k.value + 1) % 2].template read<(k.value + 1) % kProducts>(place);
         operands[k.value % 2].multiply(sums);
         if constexpr (k.value == 0) {  // when fewer operands are held than before
-          loader.load(slot == 0 ? kRing - kStage : slot - kStage);  // what was multiplied before
+          loader.load(slot == 0 ? kRing - kStage : slot - kStage);  // the slot multiplied before
           ptx::cp_async_commit_group();
         }
       });

@@ -23,8 +23,8 @@ struct Item {
   __device__ int end_step() const { return config.first_step(rank() + 1); }
 };
 
-// What a thread copies: one piece of every copied_rows()-th row of x, and weights; step after step, and tile
-// after tile.
+// Describes what a thread copies: one piece of every copied_rows()-th row of x, and weights; step after step,
+// and tile after tile.
 template <ImplicitGemmHalfSm80 config>
 struct Loader {
   static constexpr ConvExtents a = config.conv;
@@ -60,7 +60,8 @@ struct Loader {
     item.next();
     begin();
   }
-  // What the next step multiplies, if there is one, to `slot_bytes` behind the first stage. Commits nothing.
+  // Loads what the next step multiplies, if there is one, to `slot_bytes` behind the first stage. Commits
+  // nothing.
   __device__ __forceinline__ void load(unsigned slot_bytes) {
     if (!item.exists()) return;
     if constexpr (config.window) {

@@ -38,22 +38,22 @@ struct ImplicitGemmHalfSm90 {
   constexpr int depth() const { return conv.group_channels(); }
   constexpr int channel_blocks() const { return ceil_div(depth(), channels); }
   constexpr int steps() const { return taps() * channel_blocks(); }
-  constexpr int first_step(int rank) const { return steps() * rank / split; }  // of a block that shares a sum
-  // Of 16 channels: in a step, of which those of a tap's last channels may have less than others; and in all.
+  constexpr int first_step(int rank) const { return steps() * rank / split; }  // per block that shares a sum
+  // Chunks of 16 in a step, of which those of a tap's last channels may have less than others; and in all.
   constexpr int products(int step) const {
     return ceil_div(lesser(depth() - first_channel(step), channels), 16);
   }
   constexpr int all_products() const {
     return (steps() - taps()) * products(0) + taps() * products(steps() - 1);
   }
-  // Whether pixels of y are pixels of x, one after the other, with all of their channels.
+  // Tells whether pixels of y are pixels of x, one after the other, with all of their channels.
   constexpr bool pointwise() const {
     return conv.groups == 1 && taps() == 1 && conv.stride_h == 1 && conv.stride_w == 1 && conv.pad_top == 0 &&
            conv.pad_left == 0 && conv.p == conv.h && conv.q == conv.w;
   }
 
-  // Whether x leaves L2 first: it comes from memory once, since blocks that share it read it at the same
-  // time, and is too large to be there when the next layer wants it.
+  // Tells whether x leaves L2 first: it comes from memory once, since blocks that share it read it at the
+  // same time, and is too large to be there when the next layer wants it.
   constexpr bool reads_once() const {
     return pointwise() && filter_blocks() <= kMostSharing && 2LL * conv.c * pixels() >= kLargeInput;
   }
@@ -67,7 +67,7 @@ struct ImplicitGemmHalfSm90 {
   constexpr long long row_tiles() const { return ceil_div(pixels(), tile_rows()); }
   constexpr long long tiles() const {
     return ceil_div(row_tiles(), cluster) * filter_blocks();
-  }  // of a cluster
+  }  // per cluster
   constexpr int cluster_blocks() const { return cluster * split; }
   constexpr int group(int tile) const {
     return conv.groups == 1 ? 0 : tile % filter_blocks() / group_blocks();
@@ -75,7 +75,7 @@ struct ImplicitGemmHalfSm90 {
   constexpr int first_filter(int tile) const {
     return group(tile) * conv.group_filters() + tile % group_blocks() * filters;
   }
-  constexpr int end_filter(int tile) const {  // of the group
+  constexpr int end_filter(int tile) const {  // for the group
     return (group(tile) + 1) * conv.group_filters();
   }
   constexpr int first_pixel(int tile, int rank) const {
@@ -84,7 +84,7 @@ struct ImplicitGemmHalfSm90 {
   constexpr int threads() const { return 128 * (consumers + 1); }
   constexpr int sums() const { return row_blocks * filters / 2; }  // registers of a thread
 
-  // ---- Where a tap of an output's window lies in x ----
+  // ---- Describes where a tap of an output's window lies in x ----
   struct Pixel {
     int image, row, column;
   };
@@ -99,8 +99,8 @@ struct ImplicitGemmHalfSm90 {
   constexpr int tap_column(int step) const { return step / channel_blocks() % conv.s * conv.dilation_w; }
   constexpr int first_channel(int step) const { return step % channel_blocks() * channels; }
 
-  // What TMA walks over: where first taps lie, from -padding to so much before the image's end. Of groups a
-  // walk is one more extent, which leaves corners 5 bits each in place of 8, and so many to offsets.
+  // Returns what TMA walks over: where first taps lie, from -padding to so much before the image's end. Of
+  // groups a walk is one more extent, which leaves corners 5 bits each in place of 8, and so many to offsets.
   constexpr int corner_below() const { return (conv.p - 1) * conv.stride_h - conv.pad_top - (conv.h - 1); }
   constexpr int corner_right() const { return (conv.q - 1) * conv.stride_w - conv.pad_left - (conv.w - 1); }
   constexpr int most_corner() const { return conv.groups > 1 ? 16 : 128; }
@@ -115,7 +115,7 @@ struct ImplicitGemmHalfSm90 {
   // ---- Operands in shared memory: rows of a stage's channels, whose 16-byte pieces are exchanged as TMA and
   // wgmma have it (`exchanged` is its own inverse) ----
   constexpr int row_bytes() const { return 2 * channels; }
-  constexpr int pieces() const { return channels / 8; }  // of a row
+  constexpr int pieces() const { return channels / 8; }  // per row
   constexpr int exchanged(int row, int piece) const { return piece ^ (row * row_bytes() / 128 % pieces()); }
   constexpr int input_bytes() const { return tile_rows() * row_bytes(); }
   constexpr int weight_bytes() const { return filters * row_bytes(); }
@@ -128,16 +128,16 @@ struct ImplicitGemmHalfSm90 {
     const int piece = column / 4;
     return row * 4 * kStoredFilters + (piece ^ (row % 4 * 2) ^ (piece / 8)) * 16 + column % 4 * 4;
   }
-  constexpr int parts() const { return ceil_div(filters, kStoredFilters); }  // of a row block
+  constexpr int parts() const { return ceil_div(filters, kStoredFilters); }  // per row block
   constexpr int part_filters(int part) const {
     return lesser(filters - part * kStoredFilters, kStoredFilters);
   }
   // The residual of a part, as each thread wants it; of two parts, where it comes 16 bytes at a time.
   static constexpr int kResidualBytes = 16 * 2 * kStoredFilters;
   constexpr int residual_bytes() const { return conv.residual && wide_stores() ? 2 * kResidualBytes : 0; }
-  // Whether rows of y are read and written 16 bytes at a time.
+  // Tells whether rows of y are read and written 16 bytes at a time.
   constexpr bool wide_stores() const { return aligned && conv.group_filters() % 8 == 0; }
-  // Of a block that shares sums, in place of the stages: [consumer and sum][thread].
+  // Laid out for a block that shares sums, in place of the stages: [consumer and sum][thread].
   constexpr long long partial_bytes() const { return split > 1 ? 512LL * consumers * sums() : 0; }
 
   // ---- Shared memory, in bytes. The stages begin at a multiple of 1024 ----
@@ -169,7 +169,7 @@ struct ImplicitGemmHalfSm90 {
     return (static_cast<long long>(filter) * depth() + channel) * taps() + step / channel_blocks();
   }
 
-  // Whether the kernel compiles without spilling and a multiprocessor can hold a block of it.
+  // Tells whether the kernel compiles without spilling and a multiprocessor can hold a block of it.
   constexpr bool valid(long long smem_per_block) const {
     if (!is_in_range(*this) || filters % (filters <= 32 ? 8 : 16) != 0 || channels % 32 != 0) return false;
     if (sums() > (consumers == 3 ? 96 : 128) || tile_rows() > 256) return false;

@@ -36,7 +36,7 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, Ring<config.stages>
   constexpr auto kAt = config.smem();
   constexpr bool kBf16 = config.conv.x_type == ElementType::bf16;
   constexpr int kRowBlock = 64 * config.row_bytes() / 16;
-  constexpr int kAll = config.products(0), kLast = config.products(config.steps() - 1);  // of a step
+  constexpr int kAll = config.products(0), kLast = config.products(config.steps() - 1);  // per step
   const unsigned long long pixels = ptx::wgmma_descriptor_exchanged<config.row_bytes()>(
       (smem + kAt.stages + first_row * config.row_bytes()) / 16);
   const unsigned long long filters =
@@ -49,7 +49,7 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, Ring<config.stages>
     else
       ptx::mbarrier_arrive_if(empty, releases && lane == 0);
   };
-  unsigned empty = ring.barrier(smem + kAt.empty);  // of what the products before read
+  unsigned empty = ring.barrier(smem + kAt.empty);  // stages that the products before read
 #pragma unroll 1
   for (int step = place.first_step; step < place.end_step; ++step) {
     ring.wait_full(smem + kAt.full);
@@ -74,7 +74,7 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, Ring<config.stages>
       add_products(Int<kLast>{});
     else
       add_products(Int<kAll>{});
-    ptx::wgmma_wait<1>();  // what was before is done
+    ptx::wgmma_wait<1>();  // earlier work is done
     release(empty, step > place.first_step);
     empty = ring.barrier(smem + kAt.empty);
     ring.next();

@@ -85,7 +85,7 @@ __device__ void load(const Maps& maps, const unsigned* __restrict__ packed, unsi
   }
 }
 
-// The same for an x that may begin anywhere, by a warpgroup: an element at a time.
+// As above, for an x that may begin anywhere, by a warpgroup: an element at a time.
 template <ImplicitGemmHalfSm90 config>
 __device__ void load_anywhere(const unsigned short* __restrict__ x, const unsigned* __restrict__ packed,
                               unsigned smem) {

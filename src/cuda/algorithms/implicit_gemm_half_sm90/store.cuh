@@ -14,7 +14,7 @@ template <ImplicitGemmHalfSm90 config>
 struct Biases {
   float4 parts[config.parts()][2];
 
-  // Whether those of a part are kept here.
+  // Tells whether those of a part are kept here.
   static constexpr bool has(int part) {
     return config.wide_stores() && 32 % (config.part_filters(part) / 8) == 0 &&
            (config.consumers < 3 || config.filters <= 128);
@@ -38,7 +38,7 @@ struct Biases {
 template <ImplicitGemmHalfSm90 config, int kFilters, bool kHasBiases>
 struct Part {
   static constexpr ConvExtents a = config.conv;
-  static constexpr int kPieces = kFilters / 8;               // of a pixel
+  static constexpr int kPieces = kFilters / 8;               // per pixel
   static constexpr int kItems = ceil_div(16 * kPieces, 32);  // of a thread
   static constexpr int kPixels = static_cast<int>(config.pixels());
   int pixel, filter, end_filter;
@@ -104,7 +104,7 @@ struct Part {
     *reinterpret_cast<uint4*>(y + output(mine.row, mine.column)) = {words[0], words[1], words[2], words[3]};
   }
 
-  // What was gathered. Rolled up, which compiles faster and leaves registers to sums.
+  // Stores what was gathered. Rolled up, which compiles faster and leaves registers to sums.
   __device__ __forceinline__ void store(const float* __restrict__ bias, const float4 (&eight)[2],
                                         unsigned residual, unsigned short* __restrict__ y) const {
 #pragma unroll 1
@@ -116,7 +116,7 @@ struct Part {
     }
     __syncwarp();  // before the next part is gathered
   }
-  // The same where rows of y begin anywhere.
+  // As above, where rows of y begin anywhere.
   __device__ __forceinline__ void store_elements(const float* __restrict__ bias,
                                                  const unsigned short* __restrict__ residual,
                                                  unsigned short* __restrict__ y) const {
@@ -134,8 +134,8 @@ struct Part {
   }
 };
 
-// What a warp stores of its tile: parts of kStoredFilters filters of each of its row blocks, one after the
-// other. `first_pixel` and `first_filter` are the warp's own; the tile's group ends at `end_filter`.
+// Stores what a warp stores of its tile: parts of kStoredFilters filters of each of its row blocks, one after
+// the other. `first_pixel` and `first_filter` are the warp's own; the tile's group ends at `end_filter`.
 template <ImplicitGemmHalfSm90 config>
 struct Store {
   static constexpr int kParts = config.parts(), kAll = config.row_blocks * kParts;
@@ -175,7 +175,7 @@ struct Store {
   }
 };
 
-// The same outputs, slowly, where a weight is not finite. By a warp.
+// Computes these outputs again slowly, where a weight is not finite. By a warp.
 template <ImplicitGemmHalfSm90 config>
 __device__ void store_exact(const unsigned short* __restrict__ x, const float* __restrict__ packed,
                             const unsigned short* __restrict__ residual, unsigned short* __restrict__ y,

@@ -10,19 +10,20 @@
 
 namespace convtune {
 
-// What the operands of a product are rounded to; fp32 is split into a TF32 number and the rest of it.
+// Describes what the operands of a product are rounded to; fp32 is split into a TF32 number and the rest of
+// it.
 enum class Multiply { tf32, f16, bf16, fp32 };
 
 // A matrix product for each group: filters (m) x terms (k) times terms x output positions (n), which are the
 // pixels of all images in a row. What depends on the problem takes it as an argument: a kernel that is not
 // specialized is told it at every launch.
 struct ImplicitGemmSm80 {
-  ConvExtents conv;  // where not specialized: its layout and activation alone
+  ConvExtents conv;  // if not specialized: its layout and activation alone
   Multiply multiply = Multiply::tf32;
   int block_m = 64, block_n = 64, block_k = 16, warps_m = 2, warps_n = 2, stages = 3;
   bool chunked = false, specialized = true;
-  // Whether x and y begin at multiples of 16 bytes. Not a choice: another kernel is compiled for those that
-  // do not.
+  // Tells whether x and y begin at multiples of 16 bytes. Not a choice: another kernel is compiled for those
+  // that do not.
   bool aligned = true;
   static constexpr const char* kName = "ImplicitGemmSm80";
   template <class Self, class F>
@@ -58,7 +59,7 @@ struct ImplicitGemmSm80 {
     return chunked ? ceil_div(a.group_channels(), block_k) * a.r * a.s : ceil_div(a.taps(), block_k);
   }
   struct Term {
-    int channel, row, column;  // of the filter
+    int channel, row, column;  // for the filter
     bool real;                 // otherwise there is none: both operands are zero
   };
   // All taps of a chunk of channels follow each other, so that what they share is found in L1.
@@ -74,7 +75,7 @@ struct ImplicitGemmSm80 {
     }
     return {channel, tap / a.s, tap % a.s, real};
   }
-  // Of all those blocks' terms, in order: what is added to a position's place in the input, and to its row
+  // Terms of all those blocks, in order: what is added to a position's place in the input, and to its row
   // and column.
   struct Tap {
     long long offset;
@@ -122,7 +123,7 @@ struct ImplicitGemmSm80 {
   constexpr int sums() const { return tiles_m() * tiles_n() * 4 * (multiply == Multiply::fp32 ? 2 : 1); }
   // How many the compiler shall leave room for, by registers.
   constexpr int blocks_per_unit() const {
-    const int sized = sums() + (specialized ? 0 : 24) + (chunked ? 0 : 24) +  // what addresses take
+    const int sized = sums() + (specialized ? 0 : 24) + (chunked ? 0 : 24) +  // registers that addresses take
                       (conv.nhwc && block_k == 32 ? 8 : 0);
     const int registers = sized <= 32 ? 104 : sized <= 64 ? 128 : sized <= 96 ? 168 : 255;
     return greater(65536 / (registers * threads()), 1);
@@ -152,7 +153,7 @@ struct ImplicitGemmSm80 {
   constexpr int staging_words() const {
     return conv.nhwc ? 0 : warps_m * warps_n * 16 * staging_pitch();  // in place of the ring
   }
-  // Where each region begins: the block's positions in the input and in the output, the ring.
+  // If each region begins: the block's positions in the input and in the output, the ring.
   struct Smem {
     int columns, outputs, ring;
     long long end;
@@ -176,7 +177,8 @@ struct ImplicitGemmSm80 {
     return {taps_at(a) + 4LL * taps(a), a.weights(), a.k, false};
   }
 
-  // ---- Whether the kernel can be compiled without spilling, and launched with so much shared memory ----
+  // ---- Tells whether the kernel can be compiled without spilling, and launched with so much shared memory
+  // ----
   constexpr bool valid(long long most_smem_bytes) const {
     const auto is_power = [](int value) { return (value & (value - 1)) == 0; };
     return is_in_range(*this) && is_power(block_n) && is_power(block_k) && is_power(warps_m) &&
@@ -184,7 +186,7 @@ struct ImplicitGemmSm80 {
            block_m % (16 * warps_m) == 0 && block_n % (32 * warps_n) == 0 && sums() <= kMostSums &&
            smem_bytes() <= most_smem_bytes;
   }
-  // Whether its numbers of terms and blocks fit: with `a` of small extents (cuda/extents.h).
+  // Tells whether its numbers of terms and blocks fit: with `a` of small extents (cuda/extents.h).
   constexpr bool fits(const ConvExtents& a) const {
     const long long window = static_cast<long long>(a.r) * a.s;
     return window < kMostTerms && (a.group_channels() + block_k) * window < kMostTerms &&

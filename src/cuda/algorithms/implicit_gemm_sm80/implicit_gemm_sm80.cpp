@@ -81,7 +81,7 @@ double estimated_cycles(const ImplicitGemmSm80& kernel, const Target& target) {
                            : kernel.chunked && a.r * a.s * a.stride_h * a.stride_w == 1 &&
                                  static_cast<long long>(a.p) * a.q % 4 == 0;
   const double copies = n * k / 32 * (wide ? 2 : kernel.chunked ? 4.5 : 8) + weight_bytes / 64;
-  const double reuse = kernel.chunked && a.r * a.s > 1 ? 0.5 : 1;  // of what is in L1
+  const double reuse = kernel.chunked && a.r * a.s > 1 ? 0.5 : 1;  // the share in L1
   const double l2 = (weight_bytes + reuse * input_bytes) / kL2BytesACycle;
   const int resident = resident_blocks(kernel, target);
   const double blocks = std::ceil(static_cast<double>(kernel.blocks(a)) / target.multiprocessors);  // each
@@ -101,7 +101,7 @@ double estimated_cycles(const ImplicitGemmSm80& kernel, const Target& target) {
 TileWork work_of(const ImplicitGemmSm80& a) {
   const ConvExtents& e = a.conv;
   const double m = a.block_m, n = a.block_n, k_blocks = a.k_blocks(e), k = k_blocks * a.block_k;
-  const double steps = a.threads() / 32.0 * k / a.k_step();  // of all warps
+  const double steps = a.threads() / 32.0 * k / a.k_step();  // for all warps
   const double tiles_m = a.tiles_m(), tiles_n = a.tiles_n(), times = a.multiply == Multiply::fp32 ? 3 : 1;
   const bool wide = e.nhwc ? a.chunked && e.c % 4 == 0 && e.group_channels() % 4 == 0
                            : a.chunked && e.r * e.s * e.stride_h * e.stride_w == 1 &&

@@ -48,12 +48,12 @@ __device__ __forceinline__ unsigned round_pair(float first, float second) {
 __device__ __forceinline__ unsigned round_tf32(float value) {
   return __float_as_uint(fmaf(-8192.0f, value, 8193.0f * value));
 }
-// What a number is without that.
+// Returns what a number is without that.
 __device__ __forceinline__ unsigned rest(float value) {
   return round_tf32(value - __uint_as_float(round_tf32(value)));
 }
 
-// What a thread multiplies, step by step of a block of terms.
+// Describes what a thread multiplies, step by step of a block of terms.
 template <ImplicitGemmSm80 config>
 class Multiplier {
   static constexpr int kTilesM = config.tiles_m(), kTilesN = config.tiles_n();
@@ -164,7 +164,7 @@ class Multiplier {
     return x_[tile][config.is_half() ? 2 * upper + element : step % 2 * 2 + upper];
   }
 
-  unsigned weights_, input_;  // where this thread's begin in the first stage
+  unsigned weights_, input_;  // addresses where this thread's pieces begin in the first stage
   int swap_;                  // channels-last, from a row's first 16 terms to the others: words
   float x_[kTilesN][4];
   unsigned a_[kTilesM][4], b_[kTilesN][2];

@@ -312,14 +312,14 @@ class Loader {
   const ConvExtents& a_;
   const float* x_;
   const Column* const columns_;
-  const unsigned table_;     // of them, in shared memory
+  const unsigned table_;     // the table in shared memory
   unsigned ring_;            // of stage 0, this thread's 16 bytes
   const unsigned* weights_;  // of the next block of terms
   const int4* taps_;
   const float* from_[kColumns];
   unsigned to_[kColumns];
   int row_[kColumns], column_[kColumns];
-  int channel_ = 0, dh_ = 0, dw_ = 0;  // of the next block of terms
+  int channel_ = 0, dh_ = 0, dw_ = 0;  // for the next block of terms
   long long offset_ = 0;
 };
 

@@ -130,7 +130,7 @@ class Storer {
   __device__ __forceinline__ void store_last(Sums<config>& sums) {
     constexpr int kTiles = config.tiles_m(), kColumns = 2 * config.tiles_n(), kAtOnce = 4;
     const int lane = threadIdx.x % 32, first = warp_m_ + config.filter_of(0, 0, lane / 4);
-    const int odd = warp_m_ + config.filter_of(kTiles - 1, 0, lane / 4);  // of a tile without a neighbour
+    const int odd = warp_m_ + config.filter_of(kTiles - 1, 0, lane / 4);  // per tile without a neighbour
     float bias[2 * kTiles];
 #pragma unroll
     for (int i = 0; i < 2 * kTiles; ++i)
@@ -202,7 +202,7 @@ class Storer {
         to, row, staged, left);
   }
 
-  // What is not finite, from the tensors as they came.
+  // Computes what is not finite, from the tensors as they came.
   __device__ __forceinline__ void repair() {
 #pragma unroll 1
     for (int i = threadIdx.x; i < config.block_m * config.block_n; i += config.threads()) {

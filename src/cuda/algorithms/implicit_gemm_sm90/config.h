@@ -38,7 +38,7 @@ struct ImplicitGemmSm90 {
   constexpr int taps() const { return conv.r * conv.s; }
   constexpr int channel_blocks() const { return ceil_div(conv.c, channels); }
   constexpr int steps() const { return taps() * channel_blocks(); }
-  constexpr int first_step(int rank) const { return steps() * rank / split; }  // of a block that shares a sum
+  constexpr int first_step(int rank) const { return steps() * rank / split; }  // per block that shares a sum
   constexpr int products() const { return channels / 8; }                      // of 8 channels, in a step
   constexpr int tap_row(int step) const { return step % taps() / conv.s * conv.dilation_h; }
   constexpr int tap_column(int step) const { return step % taps() % conv.s * conv.dilation_w; }
@@ -51,7 +51,7 @@ struct ImplicitGemmSm90 {
   constexpr long long row_tiles() const { return ceil_div(pixels(), tile_rows()); }
   constexpr long long tiles() const {
     return ceil_div(row_tiles(), cluster) * filter_blocks();
-  }  // of a cluster
+  }  // per cluster
   constexpr int cluster_blocks() const { return cluster * split; }
   constexpr int first_filter(int tile) const { return tile % filter_blocks() * filters; }
   constexpr int first_pixel(int tile, int rank) const {
@@ -115,18 +115,18 @@ struct ImplicitGemmSm90 {
     if (!conv.residual || split > 1 || !(wide_input() || ping_pong)) return 0;
     return parts() % 2 == 0 ? 2 : parts();
   }
-  constexpr int addend_bytes() const {  // of a warp's part
+  constexpr int addend_bytes() const {  // per warp's part
     return 4 * lesser(stored_filters(), filters) * warp_pixels();
   }
   // Other residuals are loaded where they are added, in batches of so many loads of a thread.
   constexpr int batch() const {
     return (conv.activation <= ConvActivation::clip ? 4 : 2) * (wide_output() ? 1 : 2);
   }
-  constexpr double batches() const {  // of a warp, in a tile
+  constexpr double batches() const {  // per warp, in a tile
     return filters * warp_pixels() / (32.0 * (wide_output() ? 4 : 1) * batch());
   }
 
-  // Of a block that shares sums, in place of the stages: [consumer and sum][thread].
+  // Laid out for a block that shares sums, in place of the stages: [consumer and sum][thread].
   constexpr long long partial_bytes() const { return split > 1 ? 512LL * consumers * sums() : 0; }
 
   // ---- Shared memory, in bytes ----
@@ -139,7 +139,7 @@ struct ImplicitGemmSm90 {
     return {.stages = plan.take(1LL * stages * stage_bytes()),
             .staging = plan.take(4LL * consumers * staging_bytes()),
             .addends = plan.take(4LL * consumers * parts_ahead() * addend_bytes()),
-            .finite = plan.take(16 * consumers),  // of a block that shares sums, by warps
+            .finite = plan.take(16 * consumers),  // per block that shares sums, by warps
             .full = plan.take(8 * stages),
             .empty = plan.take(8 * stages),
             .end = plan.end};
@@ -158,7 +158,7 @@ struct ImplicitGemmSm90 {
     return (static_cast<long long>(filter) * conv.c + channel) * taps() + step % taps();
   }
 
-  // Whether the kernel compiles without spilling and a multiprocessor can hold a block of it.
+  // Tells whether the kernel compiles without spilling and a multiprocessor can hold a block of it.
   constexpr bool valid(long long smem_per_block) const {
     if (!is_in_range(*this) || channels % 16 != 0) return false;
     if (filters % (filters > 128 ? 32 : filters == 8 || filters == 24 ? 8 : 16) != 0) return false;

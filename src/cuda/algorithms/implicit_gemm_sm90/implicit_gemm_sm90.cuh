@@ -15,8 +15,8 @@
 // consumer stores, the other multiplies.
 //
 // Blocks of a cluster have the same filters at the same time: each brings its part of their weights to all.
-// What is added to sums comes ahead of them, into shared memory: a warp asks for a part of it whenever it has
-// stored one, so that memory is busy while the warp multiplies, gathers and stores.
+// Whatever is added to sums comes ahead of them, into shared memory: a warp asks for a part of it whenever it
+// has stored one, so that memory is busy while the warp multiplies, gathers and stores.
 //
 // `split` blocks of a cluster share the sums of a tile, and add them up through each other's shared memory in
 // the order of their ranks: for layers of too few tiles. They take one tile each.
@@ -84,7 +84,7 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, Ring<config.stages>
     else
       ptx::mbarrier_arrive_if(empty, releases);
   };
-  Pixels<config> next, buffers[2];                  // what comes, and what is multiplied
+  Pixels<config> next, buffers[2];                  // the next pixels, and what is multiplied
   unsigned empty = ring.barrier(smem + kAt.empty);  // of what the products before read
   ring.wait_full(smem + kAt.full);
   next.load(pixels + ring.slot * config.stage_bytes());
@@ -206,7 +206,7 @@ __device__ void consume(const float* __restrict__ x, const float* __restrict__ p
 #pragma unroll 1
   for (; index < place.kTiles; index += index_step) {
     const int tile = place.tile(index);
-    float largest = 0;  // of the thread's numbers; NaN where one is
+    float largest = 0;  // for the thread's numbers; NaN where one is
     const int filter = config.first_filter(tile);
     const Biases<config> biases(bias, filter);  // on their way while it multiplies
     if constexpr (config.ping_pong) Turns::wait(consumer);
@@ -215,7 +215,7 @@ __device__ void consume(const float* __restrict__ x, const float* __restrict__ p
         if (index + place.step < place.kTiles) Turns::give(1 - consumer);
     });
     if constexpr (config.ping_pong) ring.template skip<config.steps()>();
-    // What rounds to infinity is not finite either.
+    // Whatever rounds to infinity is not finite either.
     bool finite = weights_finite && __all_sync(0xffffffff, largest < kTf32Overflow);
     if constexpr (kShares) finite = add_up<config>(sums, finite, place.rank, smem, consumer);
     const int pixel = config.first_pixel(tile, place.rank) + first_row;

@@ -57,7 +57,7 @@ struct Share {
   static constexpr int kAtOnce = config.at_once(), kThreads = config.team_threads();
   static constexpr int kPlaces = greater(config.places() / kThreads, 1);
   static constexpr int kTogether = greater(kThreads / config.places(), 1);
-  static constexpr int kChannels = config.channels / kTogether;  // of a thread
+  static constexpr int kChannels = config.channels / kTogether;  // per thread
   static constexpr int kPixels = kThreads * kAtOnce;             // from place to place
 };
 

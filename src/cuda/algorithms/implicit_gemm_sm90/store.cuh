@@ -24,7 +24,7 @@ struct Biases {
       values[i] =
           __ldg(bias + lesser(first_filter + 32 * i + static_cast<int>(threadIdx.x) % 32, config.conv.k - 1));
   }
-  // Those of up to 64 filters from kFirst on.
+  // Sums of up to 64 filters from kFirst on.
   struct Part {
     float low, high;
     __device__ float at(int filter) const {
@@ -45,14 +45,14 @@ struct Biases {
 template <ImplicitGemmSm90 config, int kFilters>
 struct Part {
   static constexpr ConvExtents a = config.conv;
-  static constexpr int kOutputs = a.p * a.q;                      // of an image and a filter
+  static constexpr int kOutputs = a.p * a.q;                      // per image and a filter
   static constexpr int kAtOnce = config.wide_output() ? 4 : 1;    // pixels
   static constexpr int kPieces = config.warp_pixels() / kAtOnce;  // of a filter
   static constexpr int kTogether = 32 / kPieces, kItems = ceil_div(kFilters, kTogether);
   static constexpr int kBatch = lesser(kItems, config.batch());
-  static constexpr int kItemBytes = 128 * kAtOnce;  // of a warp, where residuals wait
+  static constexpr int kItemBytes = 128 * kAtOnce;  // per warp, where residuals wait
 
-  // What is added to outputs, on its way to the thread that will store them. `output`: as in store().
+  // Fetches what is added to outputs, on its way to the thread that will store them. `output`: as in store().
   __device__ static __forceinline__ void fetch(long long output, int first_filter,
                                                const float* __restrict__ residual, unsigned to) {
     const int first = static_cast<int>(threadIdx.x) % 32 / kPieces, filter = first_filter + first;
@@ -81,7 +81,7 @@ struct Part {
     __syncwarp();
   }
 
-  // What was gathered. `output`: of this thread's pixels and filter 0, below 0 where there are none.
+  // Stores what was gathered. `output`: of this thread's pixels and filter 0, below 0 where there are none.
   // `addends`: what fetch() has brought, where it does. Rolled up, which compiles faster and leaves registers
   // to sums; a batch of other residuals is on its way at once.
   __device__ static __forceinline__ void store(long long output, int first_filter,
@@ -143,7 +143,7 @@ struct Part {
   }
 };
 
-// Where a thread stores of its warp's pixels, filter 0; below 0 where that is none.
+// Returns where a thread stores of its warp's pixels, filter 0; below 0 where that is none.
 template <ImplicitGemmSm90 config>
 __device__ __forceinline__ long long output_of(int first_pixel) {
   constexpr ConvExtents a = config.conv;
@@ -154,7 +154,7 @@ __device__ __forceinline__ long long output_of(int first_pixel) {
   return a.output_offset(at.image, 0, at.row, at.column);
 }
 
-// The same outputs, slowly, where a number is not finite. By a warp.
+// Computes these outputs again slowly, where a number is not finite. By a warp.
 template <ImplicitGemmSm90 config>
 __device__ void store_exact(const float* __restrict__ x, const float* __restrict__ packed,
                             const float* __restrict__ residual, float* __restrict__ y, int first_pixel,

@@ -16,7 +16,7 @@ from .images import is_half_image
 
 __all__ = ["LinearChain", "linear_chains"]
 
-_TO_FRONT, _TO_BACK = [0, 3, 1, 2], [0, 2, 3, 1]  # of the channels
+_TO_FRONT, _TO_BACK = [0, 3, 1, 2], [0, 2, 3, 1]  # for the channels
 
 
 @dataclass

@@ -13,7 +13,7 @@ from .images import power_of_2
 __all__ = ["launch_coefficients"]
 
 _BLOCK = 8192  # elements of a tile
-_MOST_CHANNELS = 512  # of a tile, whose rows are whole sectors
+_MOST_CHANNELS = 512  # per tile, whose rows are whole sectors
 _LEAST_CHANNELS = 32
 _MOST_PARTS = 512
 _MOST_MOMENTS = 4096  # that are read at once
