@@ -174,9 +174,7 @@ struct DirectBodyHalfSm90 {
   }
   static constexpr int kMostSharing = 1, kLargeInput = 24 << 20;  // bytes
   constexpr int row_bytes() const { return 2 * channels; }
-  constexpr int pieces() const {
-    return channels / 8;
-  }  // pieces of 16 bytes, exchanged as TMA and wgmma have it
+  constexpr int pieces() const { return channels / 8; }  // 16 bytes each, exchanged as TMA and wgmma have it
   static constexpr int exchanged(int row, int piece, int pieces) {
     return piece ^ (row * pieces / 8 % pieces);
   }

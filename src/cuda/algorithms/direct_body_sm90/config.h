@@ -129,7 +129,9 @@ struct DirectBodySm90 {
   constexpr int staging_bytes() const { return 4 * consumers() * staged * staging_pitch() * 4; }
 
   // ---- Shared memory ----
-  constexpr int loader_chunks() const { return ceil_div(unit_chunks(), loaders()); }  // per thread and a unit
+  constexpr int loader_chunks() const {
+    return ceil_div(unit_chunks(), loaders());
+  }  // chunks per thread and unit
   // Describes where each region begins, in bytes. Barriers: a stage of input is `full` or `done`, and one of
   // weights.
   struct Smem {

@@ -22,8 +22,7 @@ struct Place {
     chunk = filters % config.chunks, unit = filters / config.chunks;
     const bool in_band = !config.uniform || strip % kPlaces < config.down * config.across();
     exists = in_band && part.has_unit(unit);
-    const int place =
-        in_band ? strip % kPlaces : 0;  // a place that does not exist may be read, and is not stored
+    const int place = in_band ? strip % kPlaces : 0;  // others may be read, and are not stored
     row = place / config.across() * config.rows;
     column = place % config.across() * DirectFmaSm80::kColumns;
   }
