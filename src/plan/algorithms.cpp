@@ -18,10 +18,8 @@ namespace {
 
 const std::vector<const Algorithm*>& cpu_algorithms() {
   return once([] {
-    std::vector<const Algorithm*> table = {
-        &cpu::winograd(),         &cpu::winograd_rows(), &cpu::winograd_filters(), &cpu::direct(),
-        &cpu::direct_depthwise(), &cpu::amx(),           &cpu::implicit_gemm(),    cpu::onednn(),
-        &cpu::reference()};
+    std::vector<const Algorithm*> table = cpu::own_algorithms();
+    table.insert(table.end(), {cpu::onednn(), &cpu::reference()});
     std::erase(table, nullptr);  // oneDNN, in a build without it
     return table;
   });

@@ -1,6 +1,8 @@
 // The algorithms with kernels of our own: one function each, defined in its folder.
 #pragma once
 
+#include <vector>
+
 #include "contract/backend.h"
 
 namespace convtune::cpu {
@@ -12,5 +14,8 @@ const Algorithm& implicit_gemm();
 const Algorithm& winograd();
 const Algorithm& winograd_filters();
 const Algorithm& winograd_rows();
+
+// All of them, in the order in which an unmeasured problem is offered round.
+std::vector<const Algorithm*> own_algorithms();
 
 }  // namespace convtune::cpu

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "contract/backend.h"
+#include "cpu/launch/source_hashes.h"
 #include "cpu/model/estimates.h"
 #include "cpu/tile/instruction_sets.h"
 #include "problem/config_fields.h"
@@ -18,7 +19,7 @@ namespace convtune::cpu {
 // An algorithm whose config is the struct `Typed`. Its functions are pure.
 template <class Typed>
 struct CpuAlgorithmParts {
-  std::string_view name;
+  std::string_view name;  // its folder's
   Support (*supports)(const ConvProblem&, const DeviceInfo&);
   // The rest are asked only for problems that it supports; all but `accepts` only for configs that it
   // accepts.
@@ -29,7 +30,6 @@ struct CpuAlgorithmParts {
   std::unique_ptr<Executable> (*executable)(const ConvProblem&, const DeviceInfo&, const Typed&);
   // The multiply-adds of f32 that its vectors issue, junk included; null where no bound is known.
   double (*multiply_adds)(const ConvProblem&, const Typed&) = nullptr;
-  std::string_view source_hash;
 };
 
 template <class Typed>
@@ -38,7 +38,7 @@ class CpuAlgorithmOf : public Algorithm {
   explicit CpuAlgorithmOf(const CpuAlgorithmParts<Typed>& parts) : parts_(parts) {}
   std::string_view name() const final { return parts_.name; }
   Device::Kind device_kind() const final { return Device::Kind::cpu; }
-  std::string source_hash() const final { return std::string(parts_.source_hash); }
+  std::string source_hash() const final { return std::string(source_hash_of(parts_.name)); }
   std::vector<ConfigField> fields() const final { return config_fields<Typed>(); }
 
   Support supports(const ConvProblem& problem, const DeviceInfo& device) const final {

@@ -28,7 +28,6 @@ const Algorithm& amx() {
         // Tiles multiply 16 times as much as vectors of f32 in the same time.
         .multiply_adds = [](const ConvProblem& problem,
                             const AmxConfig&) { return problem.flops() / (2 * 16); },
-        .source_hash = "amx-5",
     });
   });
 }

@@ -59,7 +59,6 @@ const Algorithm& direct() {
               return DirectExtents(problem, config, direct_kernels(config.vector_bits)->lanes)
                   .issued_multiply_adds;
             },
-        .source_hash = "direct-10",
     });
   });
 }

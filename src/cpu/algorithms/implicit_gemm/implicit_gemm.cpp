@@ -30,7 +30,6 @@ const Algorithm& implicit_gemm() {
                      static_cast<double>(g.groups * g.filter_vectors * g.lanes) *
                      static_cast<double>(g.taps * g.words);
             },
-        .source_hash = "implicit_gemm-4",
     });
   });
 }

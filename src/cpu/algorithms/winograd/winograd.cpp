@@ -30,7 +30,6 @@ const Algorithm& winograd() {
               return WinogradGeometry(problem, config, direct_kernels(config.vector_bits)->lanes)
                   .issued_multiply_adds;
             },
-        .source_hash = "winograd-7",
     });
   });
 }

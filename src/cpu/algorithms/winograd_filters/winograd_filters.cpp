@@ -222,7 +222,6 @@ const Algorithm& winograd_filters() {
               return WinogradFiltersGeometry(problem, config, direct_kernels(config.vector_bits)->lanes)
                   .issued_multiply_adds;
             },
-        .source_hash = "winograd_filters-2",
     });
   });
 }

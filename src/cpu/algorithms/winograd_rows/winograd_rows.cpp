@@ -317,7 +317,6 @@ const Algorithm& winograd_rows() {
               return WinogradRowsGeometry(problem, config, direct_kernels(config.vector_bits)->lanes)
                   .issued_multiply_adds;
             },
-        .source_hash = "winograd_rows-4",
     });
   });
 }

@@ -1,5 +1,5 @@
 // See depthwise_candidates.h.
-#include "cpu/algorithms/depthwise/depthwise_candidates.h"
+#include "cpu/algorithms/direct_depthwise/depthwise_candidates.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "contract/abilities.h"
-#include "cpu/algorithms/depthwise/depthwise_kernels.h"
+#include "cpu/algorithms/direct_depthwise/depthwise_kernels.h"
 #include "cpu/base/caches.h"
 #include "cpu/model/estimates.h"
 #include "cpu/tile/instruction_sets.h"

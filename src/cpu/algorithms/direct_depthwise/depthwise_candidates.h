@@ -5,7 +5,7 @@
 
 #include "convtune/device.h"
 #include "convtune/error.h"
-#include "cpu/algorithms/depthwise/depthwise_geometry.h"
+#include "cpu/algorithms/direct_depthwise/depthwise_geometry.h"
 
 namespace convtune::cpu {
 

@@ -12,7 +12,7 @@
 #include <array>
 #include <utility>
 
-#include "cpu/algorithms/depthwise/depthwise_kernels.h"
+#include "cpu/algorithms/direct_depthwise/depthwise_kernels.h"
 #include "cpu/tile/outputs-inl.h"
 
 // With others only a cut at a lane that is known late takes many instructions: not tried.

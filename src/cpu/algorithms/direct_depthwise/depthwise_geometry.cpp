@@ -1,5 +1,5 @@
 // See depthwise_geometry.h.
-#include "cpu/algorithms/depthwise/depthwise_geometry.h"
+#include "cpu/algorithms/direct_depthwise/depthwise_geometry.h"
 
 #include <algorithm>
 

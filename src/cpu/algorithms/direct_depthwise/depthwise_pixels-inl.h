@@ -11,7 +11,7 @@
 #include <array>
 #include <utility>
 
-#include "cpu/algorithms/depthwise/depthwise_kernels.h"
+#include "cpu/algorithms/direct_depthwise/depthwise_kernels.h"
 #include "cpu/tile/outputs-inl.h"
 #include "cpu/tile/products-inl.h"
 

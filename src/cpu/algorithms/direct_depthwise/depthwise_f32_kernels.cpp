@@ -1,15 +1,15 @@
 // The vector code of the depthwise convolution of f32, written once with Highway and compiled by
 // foreach_target.h for each instruction set (docs/decisions/0004).
-#include "cpu/algorithms/depthwise/depthwise_kernels.h"
+#include "cpu/algorithms/direct_depthwise/depthwise_kernels.h"
 #include "cpu/tile/vectors.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "cpu/algorithms/depthwise/depthwise_f32_kernels.cpp"
+#define HWY_TARGET_INCLUDE "cpu/algorithms/direct_depthwise/depthwise_f32_kernels.cpp"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 
-#include "cpu/algorithms/depthwise/depthwise_pixels-inl.h"
-#include "cpu/algorithms/depthwise/depthwise_planes-inl.h"
-#include "cpu/algorithms/depthwise/depthwise_rows-inl.h"
+#include "cpu/algorithms/direct_depthwise/depthwise_pixels-inl.h"
+#include "cpu/algorithms/direct_depthwise/depthwise_planes-inl.h"
+#include "cpu/algorithms/direct_depthwise/depthwise_rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 #if HWY_TARGET != HWY_SCALAR

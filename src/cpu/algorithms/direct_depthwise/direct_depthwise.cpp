@@ -7,9 +7,9 @@
 
 #include "base/fork_gate.h"
 #include "cpu/algorithms/cpu_algorithms.h"
-#include "cpu/algorithms/depthwise/depthwise_candidates.h"
-#include "cpu/algorithms/depthwise/depthwise_geometry.h"
-#include "cpu/algorithms/depthwise/depthwise_kernels.h"
+#include "cpu/algorithms/direct_depthwise/depthwise_candidates.h"
+#include "cpu/algorithms/direct_depthwise/depthwise_geometry.h"
+#include "cpu/algorithms/direct_depthwise/depthwise_kernels.h"
 #include "cpu/base/caches.h"
 #include "cpu/base/parallel.h"
 #include "cpu/launch/cpu_algorithm.h"
@@ -308,7 +308,6 @@ const Algorithm& direct_depthwise() {
             return std::make_unique<DepthwiseExecutable<Bf16>>(problem, config, device);
           return std::make_unique<DepthwiseExecutable<float>>(problem, config, device);
         },
-        .source_hash = "direct_depthwise-5",
     });
   });
 }
