@@ -195,25 +195,6 @@ WarpsAnswer compiled_warps(const StageConfig& original, const OccupancyEvidence&
   return {warps, fmt::format("{} may become {}: {}{}", parameters.warps_name, numbers(warps), found, others)};
 }
 
-WarpsAnswer suggested_sharers(std::int64_t sharers, std::int64_t tasks, std::int64_t threads,
-                              const StageParameters& parameters) {
-  const auto busy = [&](std::int64_t count) {
-    const std::int64_t turns = (count + threads - 1) / threads;
-    return static_cast<double>(count) / static_cast<double>(turns * threads);
-  };
-  const std::int64_t more = 2 * sharers;
-  const std::string found =
-      fmt::format("{} tasks keep {} threads {:.1f} % busy", tasks, threads, 100 * busy(tasks));
-  const std::string stays = fmt::format("{} stays {}: {}", parameters.warps_name, sharers, found);
-  if (busy(tasks) >= kEnoughBusy) return {{}, stays + ", which is enough"};
-  if (!holds(parameters.warps, more))
-    return {{}, fmt::format("{}, and {} is not a value of this stage", stays, more)};
-  if (busy(2 * tasks) <= busy(tasks)) return {{}, stays + ", and twice the tasks would be no better"};
-  return {{more},
-          fmt::format("{} may become {}: {}; twice the tasks would be {:.1f} %", parameters.warps_name, more,
-                      found, 100 * busy(2 * tasks))};
-}
-
 std::string to_string(const StageConfig& config, const StageParameters& names) {
   return fmt::format("{}={} {}={}", names.warps_name, config.warps, names.stages_name, config.stages);
 }

@@ -89,10 +89,6 @@ struct CompiledConfig {
 WarpsAnswer compiled_warps(const StageConfig& original, const OccupancyEvidence& evidence,
                            const Target& target, const StageParameters& parameters,
                            const std::function<CompiledConfig(const StageConfig&)>& compiled);
-// Returns where `tasks` in equal turns are all that `threads` have to do, and `sharers` of the tasks share a
-// tile.
-WarpsAnswer suggested_sharers(std::int64_t sharers, std::int64_t tasks, std::int64_t threads,
-                              const StageParameters& parameters);
 
 // `refusal`: why a config cannot be had, or nothing; asked before R4 counts, of one config after the other.
 StageList micro_tuning(const StageConfig& original, const WarpsAnswer& warps,

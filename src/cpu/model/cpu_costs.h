@@ -89,7 +89,6 @@ namespace convtune::cpu {
   ROW(direct_load, 0.05, "Zen 5", "2026-11-22", "more for each load of a register tile")                     \
   ROW(direct_tap, 0.5, "Zen 5", "2026-11-22", "more for each tap")                                           \
   ROW(direct_call, 12, "Zen 5", "2026-11-22", "a call of a register tile")                                   \
-  ROW(direct_kept_sum, 2, "Zen 5", "2026-11-22", "a sum between two passes, stored and loaded")              \
   ROW(direct_piece, 9, "Zen 5", "2026-11-22", "a piece of a row, cut from a buffer")                         \
   ROW(direct_pixel, 6, "Zen 5", "2026-11-22", "an output, stored by itself")                                 \
   ROW(direct_far_plane, 2, "Zen 3", "2026-11-28", "a store to one of many planes whose translations meet")   \

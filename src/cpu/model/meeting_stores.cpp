@@ -40,7 +40,6 @@ double row_us(const DirectKernels& kernels, TileKernel kernel, std::int64_t plan
             .weights = memory.weights.data(),
             .acc = nullptr,
             .acc_stride = 0,
-            .accumulate = false,
             .y = memory.y.data() + tile * kLineFloats,
             .y_stride = plane,
             .y_channels = kPlanes,

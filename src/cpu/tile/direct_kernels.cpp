@@ -33,18 +33,17 @@ Vector load_lower(const float* x);
 #endif
 
 // The loops over i and v have constant bounds and unroll whole, so acc stays in registers.
-template <class Products, class T, int channels, int vectors, bool staggered>
+template <class Products, class T, int channels, int vectors>
 void tile(const TileArgs& shared) {
   const TileArgs args = shared;  // a copy, so that stores to acc cannot be taken to change it
   const Floats d;
   SizedVector acc[channels][vectors];
   CONVTUNE_UNROLL
   for (int i = 0; i < channels; ++i) {
-    // Sums of one pass begin with the bias.
-    const Vector first = args.y != nullptr && !args.accumulate ? hn::Set(d, args.bias[i]) : hn::Zero(d);
+    // Sums that are finished here begin with the bias.
+    const Vector first = args.y != nullptr ? hn::Set(d, args.bias[i]) : hn::Zero(d);
     CONVTUNE_UNROLL
-    for (int v = 0; v < vectors; ++v)
-      acc[i][v] = args.accumulate ? hn::Load(d, args.acc + i * args.acc_stride + v * kLanes) : first;
+    for (int v = 0; v < vectors; ++v) acc[i][v] = first;
   }
   const float* weights = args.weights;
   const float* const window = args.window;
@@ -74,21 +73,9 @@ void tile(const TileArgs& shared) {
     }
     return;
   }
-  if (args.accumulate) {
-    CONVTUNE_UNROLL
-    for (int i = 0; i < channels; ++i) {
-      const Vector bias = hn::Set(d, args.bias[i]);
-      CONVTUNE_UNROLL
-      for (int v = 0; v < vectors; ++v) acc[i][v] = hn::Add(acc[i][v], bias);
-    }
-  }
   activate_tile(acc, args.bounds);
-  const TilePlace<T> place{
-      static_cast<T*>(args.y), args.y_stride, args.y_channels, args.skip, args.count, args.stream};
-  if constexpr (staggered)
-    store_staggered(acc, place, args.stagger);
-  else
-    store_tile<channels, vectors, T>(acc, place);
+  store_tile<channels, vectors, T>(
+      acc, {static_cast<T*>(args.y), args.y_stride, args.y_channels, args.skip, args.count, args.stream});
 }
 
 template <class T>
@@ -245,10 +232,7 @@ void join(const Bf16* lower, const Bf16* upper, std::int64_t count, float* to) {
 
 template <class Products, class T, int channels, int vectors, int... fewer>
 constexpr TileShape shape(std::integer_sequence<int, fewer...>) {
-  TileShape shape{channels, vectors, {tile<Products, T, channels, fewer + 1, false>...}, {}};
-  if constexpr (sizeof(T) == sizeof(float))
-    shape.staggered = {tile<Products, T, channels, fewer + 1, true>...};
-  return shape;
+  return {channels, vectors, {tile<Products, T, channels, fewer + 1>...}};
 }
 template <class Products, class T, int channels, int vectors>
 constexpr TileShape kShape =

@@ -8,11 +8,10 @@
 
 #include "cpu/tile/bounds.h"
 #include "cpu/tile/elements.h"
-#include "cpu/tile/stagger.h"
 
 namespace convtune::cpu {
 
-// sum[i][l] = (acc[i][l] if accumulate, else 0) + sum over t of weights[t][i] * window[taps[t] + l]
+// sum[i][l] = sum over t of weights[t][i] * window[taps[t] + l]
 //   i in [0, channels): output channels, l in [0, vectors * lanes): positions of the staged window.
 // Of words (direct_geometry.h): a product of two pairs of bf16 is the sum of two products, or of the last
 // `halves` taps the product of their lower halves.
@@ -22,11 +21,10 @@ struct TileArgs {
   const std::int32_t* taps;  // offset of each filter tap's value from a position's origin
   std::int64_t tap_count;
   const float* weights;     // [tap_count][channels]
-  float* acc;               // 64-byte aligned; row i at acc + i * acc_stride
-  std::int64_t acc_stride;  // floats, a multiple of 16
-  bool accumulate;
+  float* acc;               // aligned to a vector; row i at acc + i * acc_stride
+  std::int64_t acc_stride;  // floats, whole vectors
 
-  // Where the sums go: back to acc when y is null, else those of positions [skip, count) finished into the
+  // Where the sums go: to acc when y is null, else those of positions [skip, count) finished into the
   // outputs of the first y_channels channels: y[i * y_stride + l] = act(sum[i][l] + bias[i]). skip is less
   // than a vector.
   void* y = nullptr;  // of floats, or of bf16 where words are pairs
@@ -35,7 +33,6 @@ struct TileArgs {
   Bounds bounds{};
   std::int64_t halves = 0;
   bool stream = false;  // whole, aligned vectors go past the caches
-  Stagger stagger{};    // TileShape::staggered: whole, aligned lines that do
 };
 using TileKernel = void (*)(const TileArgs&);
 
@@ -45,7 +42,6 @@ constexpr int kMaxTileVectors = 8;
 struct TileShape {
   int channels, vectors;
   std::array<TileKernel, kMaxTileVectors> kernels;
-  std::array<TileKernel, kMaxTileVectors> staggered;  // those of args.stagger; of f32 alone
 };
 
 struct DirectKernels {

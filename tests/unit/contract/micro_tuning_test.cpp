@@ -175,22 +175,6 @@ TEST(MicroTuning, WhatCannotBeHadDoesNotCount) {
   EXPECT_NE(none.none.find("1 nearby config is"), std::string::npos) << none.none;
 }
 
-TEST(MicroTuning, SharersFollowFromThreadsWithoutWork) {
-  StageParameters parameters;
-  parameters.warps_name = "tile_tasks";
-  EXPECT_EQ(suggested_sharers(1, 100, 2, parameters).why,
-            "tile_tasks stays 1: 100 tasks keep 2 threads 100.0 % busy, which is enough");
-  const WarpsAnswer more = suggested_sharers(1, 9, 8, parameters);
-  EXPECT_EQ(more.warps, std::vector<std::int64_t>{2});
-  EXPECT_EQ(more.why,
-            "tile_tasks may become 2: 9 tasks keep 8 threads 56.2 % busy; twice the tasks would be 75.0 %");
-  EXPECT_TRUE(suggested_sharers(3, 9, 8, parameters).warps.empty());  // 6 is no value
-  parameters.warps = {2, 4, 6};
-  EXPECT_EQ(suggested_sharers(3, 3, 8, parameters).warps, std::vector<std::int64_t>{6});
-  EXPECT_TRUE(
-      suggested_sharers(2, 5, 7, parameters).warps.empty());  // 10 in two turns are as many as 5 in one
-}
-
 TEST(MicroTuning, NoListEverBreaksARule) {
   const StageParameters allowed;
   std::size_t lists = 0, none = 0, with_more_warps = 0;

@@ -73,7 +73,7 @@ TEST(DirectCandidates, AGoodOneIsAmongTheFirstTen) {
   if (!cpu::direct_kernels(512)) GTEST_SKIP() << "this build has no code for AVX-512";
   using Config = cpu::DirectConfig;
   const auto tile = [](int channels, int vectors, int rows, int cols, int flat, int stream, int staged = 1) {
-    return Config{512, channels, vectors, rows, cols, 0, 0, flat, stream, staged};
+    return Config{512, channels, vectors, rows, cols, 0, flat, stream, staged};
   };
   const std::map<std::string, Config> good = {
       {"alexnet_conv1", tile(6, 4, 55, 0, 1, 0)},         {"vit_b16_patchify", tile(5, 5, 14, 0, 1, 1)},

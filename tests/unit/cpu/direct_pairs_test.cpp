@@ -53,7 +53,6 @@ TEST(Direct, EveryTileOfPairsOfBf16) {
       cpu::DirectConfig config{512, tile.channels, tile.vectors};
       config.rows = 1 + static_cast<int>(draw % 5);
       config.cols = draw / 8 % 2 == 0 ? 0 : 5 + static_cast<int>(draw / 16 % 30);
-      config.taps = draw / 512 % 2 == 0 ? 0 : 1 + static_cast<int>(draw / 1024 % 9);
       config.filters = draw / 16384 % 2 == 0 ? 0 : tile.channels;
       config.flat = static_cast<int>(draw / 65536 % 2);
       config.stream = config.flat ? 0 : static_cast<int>(draw / 131072 % 2);

@@ -44,11 +44,10 @@ std::vector<float> run(const Host& host, const ImplicitGemmConfig& config, int t
 
 // A problem's first candidate, and the first of every other way of reading x and of multiplying.
 std::vector<ImplicitGemmConfig> one_of_each_kind(const ConvProblem& problem) {
-  std::set<std::tuple<int, int, int, int>> kinds;
+  std::set<std::tuple<int, int, int>> kinds;
   std::vector<ImplicitGemmConfig> configs;
   for (const ImplicitGemmConfig& config : cpu::implicit_gemm_candidates(problem, info()))
-    if (kinds.emplace(config.bf16, config.staged, config.joined, config.stream).second)
-      configs.push_back(config);
+    if (kinds.emplace(config.bf16, config.staged, config.joined).second) configs.push_back(config);
   return configs;
 }
 
@@ -69,7 +68,7 @@ TEST(ImplicitGemm, ReadsRowsOfTheFilterInPlanes) {
     problem.bias = i % 2 == 0;
     ImplicitGemmConfig config{.vector_bits = cpu::widest_vector_bits(info()), .staged = 0, .joined = 1};
     config.pixels = static_cast<int>(between(1, 8)), config.vectors = static_cast<int>(between(1, 3));
-    config.images = static_cast<int>(between(1, 2)), config.rows = static_cast<int>(between(1, 6));
+    config.rows = static_cast<int>(between(1, 6));
     config.cols = static_cast<int>(between(0, 5));
     if (!cpu::implicit_gemm_accepts(problem, info(), config)) continue;
     EXPECT_EQ(check(problem, config), "") << to_string(problem) << " with " << to_string(to_config(config));
@@ -121,8 +120,6 @@ TEST(ImplicitGemm, FourteenPixelsLieSideBySideOrAreRefused) {
             std::string::npos);
   EXPECT_NE(reason("mb1ic1024ih14oc256kh1", [](auto& c) { c.cols = 7; }).find("side by side"),
             std::string::npos);
-  EXPECT_NE(reason("mb4ic1024ih14oc256kh1", [](auto& c) { c.images = 2; }).find("side by side"),
-            std::string::npos);
   EXPECT_NE(reason("mb1ic1024ih14oc256kh1sh2", same).find("side by side"), std::string::npos);
   EXPECT_NE(reason("mb1ic1024ih14oc256kh1 layout=nhwc", same).find("side by side"), std::string::npos);
   EXPECT_NE(reason("mb1ic8ih14oc256kh3", same).find("side by side"), std::string::npos);
@@ -160,7 +157,6 @@ TEST(ImplicitGemm, EveryTileOfEveryInstructionSetOnTheEdgeCases) {
           }
           ImplicitGemmConfig config{.vector_bits = bits, .pixels = pixels, .vectors = vectors};
           config.bf16 = problem.dtype == DType::bf16 && draw / 4096 % 4 != 0;
-          config.images = 1 + static_cast<int>(draw / 16384 % 3);
           config.rows = 1 + static_cast<int>(draw / 65536 % 5);
           config.cols = draw / 524288 % 2 == 0 ? 0 : 1 + static_cast<int>(draw / 1048576 % 16);
           config.channels = draw / 16777216 % 2 == 0 ? 0 : 1 + static_cast<int>(draw / 33554432 % 8);
@@ -168,8 +164,6 @@ TEST(ImplicitGemm, EveryTileOfEveryInstructionSetOnTheEdgeCases) {
           config.staged = draw / 536870912 % 2 == 0;
           config.joined = draw / 1073741824 % 2 == 0;
           if (config.joined != 0) config.channels = 0;
-          config.stream = draw / 2147483648 % 2 == 0;
-          if (!cpu::implicit_gemm_accepts(problem, info(), config)) config.stream = 0;
           if (!cpu::implicit_gemm_accepts(problem, info(), config)) config.joined = 0;
           if (!cpu::implicit_gemm_accepts(problem, info(), config)) config.staged = 1;
           if (!cpu::implicit_gemm_accepts(problem, info(), config)) config.bf16 = 0;
@@ -219,7 +213,7 @@ TEST(ImplicitGemm, SameBitsForAnyNumberOfThreadsAndAnyAlignment) {
                            "mb2ic3ih19oc64kh5sh2ph2 layout=nhwc", "mb5ic40ih7oc64kh3ph1 dtype=bf16"}) {
     const ConvProblem problem = parse_problem(text);
     for (ImplicitGemmConfig config : one_of_each_kind(problem)) {
-      config.rows = 3, config.images = 1, config.filters = 16;
+      config.rows = 3, config.filters = 16;
       const std::vector<float> expected = run(Host(problem), config, 1);
       for (const int threads : {2, 3, 16})
         for (const std::int64_t shift : {0, 1, 8}) {

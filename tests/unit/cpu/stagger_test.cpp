@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "convtune/device.h"
+#include "cpu/algorithms/winograd_rows/winograd_rows_kernels.h"
 #include "cpu/backend/cpu_backend.h"
 #include "cpu/tile/direct_kernels.h"
 #include "cpu/tile/instruction_sets.h"
@@ -62,23 +63,21 @@ TEST(LineBlocks, UnitsAreLinesWhereRowsAreWholeLines) {
 TEST(Stagger, LinesLeaveTheRingOneRegisterTileLaterAChannel) {
   const int bits = cpu::widest_vector_bits(cpu::backend().info());
   const cpu::DirectKernels* const kernels = cpu::direct_kernels(bits);
-  const cpu::TileShape* const tile = cpu::find_tile(kernels->tiles, 2, 4);
-  ASSERT_NE(tile, nullptr);
-  const std::int64_t width = 4 * std::int64_t{kernels->lanes}, plane = 4 * width;
+  const cpu::WinogradRowsTile& tile = cpu::winograd_rows_kernels(bits)->tiles.front();
+  ASSERT_EQ(tile.channels, 2);
+  constexpr int kVectors = 3;
+  const std::int64_t width = kVectors * std::int64_t{kernels->lanes}, plane = 4 * width;
   const auto count = static_cast<std::size_t>(2 * plane);
-  alignas(64) std::array<float, 2 * cpu::Stagger::kSteps * 4 * 16> ring{};
+  alignas(64) std::array<float, 2 * cpu::Stagger::kSteps * kVectors * 16> ring{};
   std::vector<float> window(static_cast<std::size_t>(3 * width), 3), memory(count + 16, -1);
   float* const y = memory.data() + (16 - reinterpret_cast<std::uintptr_t>(memory.data()) / 4 % 16) % 16;
   const std::array<float, 2> weights = {1, 2}, bias = {0, 0};
   const std::int32_t tap = 0;
-  cpu::TileArgs args{.window = window.data(),
-                     .taps = &tap,
-                     .tap_count = 1,
-                     .weights = weights.data(),
-                     .acc = nullptr,
-                     .acc_stride = 0,
-                     .accumulate = false};
-  args.y_stride = plane, args.y_channels = 2, args.count = width, args.bias = bias.data();
+  cpu::WinogradRowsArgs args{};
+  args.window = window.data(), args.taps = &tap, args.counts = {1, 0, 0, 0};
+  args.weights = weights.data(), args.bias = bias.data();
+  args.y_stride = plane, args.y_channels = 2, args.count = width;
+  args.bounds = {-100, 100}, args.stream = true;
   args.stagger.ring = ring.data();
   const auto stored = [&](std::int64_t channel) {
     kernels->fence();
@@ -87,7 +86,7 @@ TEST(Stagger, LinesLeaveTheRingOneRegisterTileLaterAChannel) {
   for (std::int64_t step = 0; step < 3; ++step) {
     args.y = y + step * width;
     args.stagger.last = step == 2;
-    tile->staggered[3](args);
+    tile.staggered[kVectors - 1](args);
     args.stagger.next();
     EXPECT_EQ(stored(0), (step + 1) * width);
     EXPECT_EQ(stored(1), (step == 2 ? 3 : step) * width);

@@ -67,39 +67,6 @@ int check_lists(const Algorithm& algorithm, const ConvProblem& problem, const De
   return lists;
 }
 
-TEST(StageView, Direct) {
-  const Algorithm& direct = find_algorithm(Device::Kind::cpu, "direct");
-  int lists = 0;
-  for (const char* text : {"mb1ic3ih224oc96kh11sh4ph2", "mb2ic64ih28oc64kh3ph1", "g8mb1ic64ih14oc64kh3ph1"}) {
-    ConvProblem problem = parse_problem(text);
-    problem.precision = Precision::fp32;
-    lists += check_lists(direct, problem, device_info({}), {"taps", "filters"},
-                         [](const Config&) { return std::vector<std::int64_t>(); });
-  }
-  EXPECT_GT(lists, 20);
-}
-
-TEST(StageView, ThreadsWithoutWorkSuggestSmallerTasks) {
-  DeviceInfo device = device_info({});
-  device.units = 5;
-  ConvProblem problem = parse_problem("mb1ic64ih14oc64kh3ph1");
-  problem.precision = Precision::fp32;
-  const Algorithm& direct = find_algorithm(Device::Kind::cpu, "direct");
-  Config config = direct.candidates(problem, device).front();
-  for (auto& [name, value] : config.values)
-    if (name == "rows" || name == "filters" || name == "taps") value = name == "rows" ? 2 : 0;
-  const auto view = direct.stage_view(problem, device, config);
-  const StageList list = neighbours_of(*view, direct, config, problem, device, {});
-  EXPECT_EQ(
-      list.verdicts[0],
-      "R1: tile_tasks may become 2: 7 tasks keep 5 threads 70.0 % busy; twice the tasks would be 93.3 %");
-  ASSERT_EQ(list.configs.size(), 4u);
-  EXPECT_EQ(list.configs[3].reason, "twice the tasks, one pass more");
-  const Config other = view->with(list.configs[3].config);
-  EXPECT_EQ(other.at("taps"), 288);  // out of 576
-  EXPECT_EQ(direct.stage_view(problem, device, other)->config, (StageConfig{2, 2}));
-}
-
 TEST(StageView, OnGpus) {
   const auto of = [](const char* name) -> const Algorithm& {
     return find_algorithm(Device::Kind::cuda, name);

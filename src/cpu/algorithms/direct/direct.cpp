@@ -11,40 +11,10 @@
 #include "cpu/tile/direct_kernels.h"
 
 namespace convtune::cpu {
-namespace {
-
-class Direct final : public CpuAlgorithmOf<DirectConfig> {
- public:
-  using CpuAlgorithmOf::CpuAlgorithmOf;
-  // Tasks that share a tile and its window, and passes over its accumulators: neither changes a tile.
-  std::optional<StageView> stage_view(const ConvProblem& problem, const DeviceInfo& info,
-                                      const Config& config) const override {
-    const auto typed = from_config<DirectConfig>(config);
-    const DirectExtents now(problem, typed, direct_kernels(typed.vector_bits)->lanes);
-    const auto parts = [](std::int64_t all, std::int64_t count) { return (all + count - 1) / count; };
-    StageView view;
-    view.parameters = {"tile_tasks", "passes", {2, 4, 8, 16, 32, 64}, {}, "tasks", "pass"};
-    for (std::int64_t passes = 1; passes <= 64; ++passes) view.parameters.stages.push_back(passes);
-    view.config = {now.filter_tasks, parts(now.taps, now.pass_taps)};
-    view.with = [typed, parts, taps = now.taps, blocks = now.filter_blocks,
-                 original = view.config](const StageConfig& wanted) {
-      DirectConfig other = typed;
-      if (wanted.stages != original.stages)
-        other.taps = wanted.stages == 1 ? 0 : static_cast<int>(parts(taps, wanted.stages));
-      if (wanted.warps != original.warps)
-        other.filters = static_cast<int>(parts(blocks, wanted.warps)) * typed.channels;
-      return to_config(other);
-    };
-    view.warps = suggested_sharers(now.filter_tasks, now.tasks, info.units, view.parameters);
-    return view;
-  }
-};
-
-}  // namespace
 
 const Algorithm& direct() {
   return once([] {
-    return Direct({
+    return CpuAlgorithmOf<DirectConfig>({
         .name = "direct",
         .supports = direct_supports,
         .accepts = direct_accepts,

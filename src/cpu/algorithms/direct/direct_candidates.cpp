@@ -34,13 +34,7 @@ double scratch_bytes(const ConvProblem& of, const DirectConfig& config, int lane
   const double pitch = config.flat != 0 ? cols + span_w : whole(cols + span_w);
   const double plane = (rows + span_h) * pitch + 32;
   const double window = static_cast<double>(problem.c / problem.groups) * phases * plane;
-  const double positions =
-      rows * (config.flat != 0 ? cols + span_w : whole(cols + lanes)) + config.vectors * lanes;
-  const double filters = static_cast<double>(problem.k / problem.groups) + config.channels;
-  const bool keeps_all = config.taps != 0;
-  const double ring =
-      config.stream == 2 ? static_cast<double>(stagger_floats(config.channels, config.vectors, lanes)) : 0;
-  return 4 * (window + positions * (keeps_all ? filters : config.channels) + ring);
+  return 4 * (window + static_cast<double>(config.channels * config.vectors * lanes));
 }
 
 struct Ranked {
@@ -59,10 +53,7 @@ void add_calls(CpuWork& work, const DirectConfig& config, std::int64_t width, co
   work.add_steps(taps, channels * vectors, loads);
   work.add(&CpuCosts::direct_load, taps * loads);
   work.add(&CpuCosts::direct_tap, taps);
-  // A call, and between two passes every accumulator stored and loaded.
-  const auto passes = static_cast<double>((e.taps - 1) / e.pass_taps + 1);
-  work.add(&CpuCosts::direct_call, calls * passes);
-  work.add(&CpuCosts::direct_kept_sum, calls * channels * vectors * (passes - 1));
+  work.add(&CpuCosts::direct_call, calls);
 }
 
 double estimate(const ConvProblem& problem, const DeviceInfo& info, const DirectConfig& config,
@@ -101,7 +92,7 @@ double estimate(const ConvProblem& problem, const DeviceInfo& info, const Direct
   // Planes that lie a multiple of many pages apart meet in the same sets of the translations of addresses.
   constexpr std::int64_t kManyPages = 256 * 1024, kFewFilters = 32;
   const std::int64_t element = size_of(problem.dtype.y);
-  if (e.straight && config.stream != 2 && element * e.output_rows * e.output_cols % kManyPages == 0 &&
+  if (e.straight && element * e.output_rows * e.output_cols % kManyPages == 0 &&
       e.task_filter_blocks * config.channels > kFewFilters)
     work.add(&CpuCosts::direct_far_plane, filters * outputs);
   const double task_bytes =
@@ -222,10 +213,10 @@ Support direct_accepts(const ConvProblem& problem, const DeviceInfo& info, const
   if (!kernels) return Support::no(fmt::format("vector_bits={} is not to be had here", config.vector_bits));
   if (!find_tile(direct_tiles(*kernels, problem), config.channels, config.vectors))
     return Support::no(fmt::format("there is no {}x{} register tile", config.channels, config.vectors));
-  if (config.rows < 1 || config.cols < 0 || config.taps < 0 || config.filters < 0)
-    return Support::no("rows must be at least 1; cols, taps and filters at least 0");
-  if (config.flat < 0 || config.flat > 1 || config.stream < 0 || config.stream > 2)
-    return Support::no("flat must be 0 or 1, stream 0, 1 or 2");
+  if (config.rows < 1 || config.cols < 0 || config.filters < 0)
+    return Support::no("rows must be at least 1; cols and filters at least 0");
+  if (config.flat < 0 || config.flat > 1 || config.stream < 0 || config.stream > 1)
+    return Support::no("flat and stream must be 0 or 1");
   if (config.staged < 0 || config.staged > 2 ||
       (config.staged == 0 && !may_stay(problem, config, kernels->lanes)))
     return Support::no("staged must be 1, or 0 for 1x1 filters of f32 planes and tiles of whole vectors");
@@ -238,20 +229,13 @@ Support direct_accepts(const ConvProblem& problem, const DeviceInfo& info, const
   if (config.stream == 0) return Support::yes();
   const DirectExtents extents(problem, config, kernels->lanes);
   if (!extents.straight)
-    return Support::no(fmt::format(
-        "stream={} needs outputs that go straight from registers: flat=0, or no halo between rows",
-        config.stream));
-  if (config.stream == 2 && !extents.may_stagger)
     return Support::no(
-        "stream=2 needs f32 planes a multiple of 2 KiB apart, rows and register tiles of whole lines of 64 "
-        "bytes, and taps=0");
+        "stream=1 needs outputs that go straight from registers: flat=0, or no halo between rows");
   return Support::yes();
 }
 
 std::vector<DirectConfig> direct_candidates(const ConvProblem& problem, const DeviceInfo& info) {
   const std::int64_t p = problem.p(), q = problem.q(), k = problem.k / problem.groups;
-  const ConvProblem words = in_words(problem);
-  const std::int64_t taps = words.c / words.groups * words.r * words.s;
   const double l2 = static_cast<double>(l2_bytes_of(info));
 
   std::vector<int> row_choices;
@@ -259,8 +243,6 @@ std::vector<DirectConfig> direct_candidates(const ConvProblem& problem, const De
   if (p <= 256) row_choices.push_back(static_cast<int>(p));
   std::vector<int> col_choices{0};
   for (int cols = 64; cols < q && cols <= 256; cols *= 2) col_choices.push_back(cols);
-  std::vector<int> tap_choices{0};
-  for (int pass = 64; pass < taps && pass <= 512; pass *= 2) tap_choices.push_back(pass);
 
   // The best by estimate of every register tile, fewer of the narrower instruction sets: enough to
   // climb from, few enough to verify whole.
@@ -270,7 +252,7 @@ std::vector<DirectConfig> direct_candidates(const ConvProblem& problem, const De
     const DirectKernels* kernels = direct_kernels(bits);
     if (!kernels) continue;
     const std::size_t quota = bits == widest ? 24 : bits == widest / 2 ? 6 : 2;
-    // For whole vectors, or for runs long enough to be staggered; of so few channels that all copies stay in
+    // For whole vectors, or for long runs where planes meet; of so few channels that all copies stay in
     // the first cache.
     constexpr std::int64_t kShortRow = 512;
     const std::int64_t row_bytes = q * size_of(problem.dtype.y);
@@ -282,7 +264,6 @@ std::vector<DirectConfig> direct_candidates(const ConvProblem& problem, const De
       if (scratch_bytes(problem, config, kernels->lanes) > (smallest ? kMaxScratchBytes : 2 * l2)) return;
       const DirectExtents extents(problem, config, kernels->lanes);
       if (config.stream != 0 && !extents.straight) return;
-      if (config.stream == 2 && !extents.may_stagger) return;
       of_tile.push_back({estimate(problem, info, config, extents, kernels->lanes), config});
     };
     for (const TileShape& tile : direct_tiles(*kernels, problem)) {
@@ -299,10 +280,9 @@ std::vector<DirectConfig> direct_candidates(const ConvProblem& problem, const De
       for (const int rows : row_choices)
         for (const int cols : col_choices)
           for (const int flat : {1, 0})
-            for (const int stream : {0, 1, 2})
+            for (const int stream : {0, 1})
               for (const int staged : {1, 0, 2}) {
-                DirectConfig config{bits, tile.channels, tile.vectors, rows,  cols, 0,
-                                    0,    flat,          stream,       staged};
+                DirectConfig config{bits, tile.channels, tile.vectors, rows, cols, 0, flat, stream, staged};
                 if (flat == 0 && problem.layout != Layout::nchw) continue;
                 if (staged == 0 && !may_stay(problem, config, kernels->lanes)) continue;
                 if (staged == 2 && (!copies_pay || !may_shift(problem, config))) continue;
@@ -311,21 +291,17 @@ std::vector<DirectConfig> direct_candidates(const ConvProblem& problem, const De
                 config.filters = share;
                 add(config);
               }
-      // Taps in several passes and filters in several tasks matter least: they are varied round the best.
+      // Filters in several tasks matter least: they are varied around the best.
       std::stable_sort(of_tile.begin(), of_tile.end());
       const std::vector<Ranked> best(
           of_tile.begin(), of_tile.begin() + std::min<std::ptrdiff_t>(kVaried, std::ssize(of_tile)));
       for (const Ranked& whole : best)
-        for (const int pass : tap_choices)
-          for (const int filters : {0, tile.channels, 4 * tile.channels}) {
-            if (filters >= k || (pass == 0 && filters == 0)) continue;
-            DirectConfig config = whole.config;
-            const bool known = config.filters != 0 || (filters == share && may_share(config));
-            if (filters != 0 && known) continue;
-            config.taps = pass;
-            if (filters != 0) config.filters = filters;
-            add(config);
-          }
+        for (const int filters : {tile.channels, 4 * tile.channels}) {
+          DirectConfig config = whole.config;
+          if (filters >= k || config.filters != 0 || (filters == share && may_share(config))) continue;
+          config.filters = filters;
+          add(config);
+        }
       std::stable_sort(of_tile.begin(), of_tile.end());
       keep_mixed(of_tile, quota);
       all.insert(all.end(), of_tile.begin(), of_tile.end());

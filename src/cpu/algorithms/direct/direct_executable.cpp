@@ -67,9 +67,8 @@ class DirectExecutable final : public Executable {
     parallel_tasks(threads_, geometry_.tasks, [&](TaskQueue& tasks) {
       thread_local Scratch scratch;
       // Lines that begin before their first output (first_skipped()) read up to a vector before the window.
-      const std::int64_t ring =
-          config_.stream == 2 ? stagger_floats(config_.channels, config_.vectors, kernels_.lanes) : 0;
-      float* const window = scratch.reserve(kLead + geometry_.window + geometry_.acc + ring) + kLead;
+      float* const window =
+          scratch.reserve(kLead + geometry_.window + config_.channels * geometry_.block + kLead) + kLead;
       WindowAhead ahead;
       std::int64_t staged = -1;  // consecutive tasks share a tile and differ in their filters
       for (std::int64_t task = 0; tasks.next(task);) {
@@ -126,7 +125,7 @@ class DirectExecutable final : public Executable {
     const std::int64_t lines = config_.flat ? 1 : tile.rows;
     const std::int64_t length = config_.flat ? tile.rows * g.pitch : tile.cols;
     const std::int64_t calls = g.filter_blocks * lines * ((length - 1) / g.block + 1);
-    return {problem_, tile, g.tile(tile.index + 1), x, calls, g.pass_taps};
+    return {problem_, tile, g.tile(tile.index + 1), x, calls, g.taps};
   }
 
   // Where x is read as it lies.
@@ -135,37 +134,24 @@ class DirectExecutable final : public Executable {
     return static_cast<const float*>(x) + (channel * problem_.h + tile.row) * problem_.w;
   }
 
-  // All outputs of a tile for the filters of one task, from its window and with what it keeps of sums.
+  // All outputs of a tile for the filters of one task, from its window. `sums`: of a register tile.
   void compute(const DirectTile& tile, std::int64_t filter_task, const float* window, float* sums,
                const float* packed, T* y, WindowAhead& ahead) const {
     const DirectGeometry& g = geometry_;
-    const std::int64_t lanes = kernels_.lanes;
+    const std::int64_t lanes = kernels_.lanes, first_filters = filter_task * g.task_filter_blocks;
     const std::int64_t lines = config_.flat ? 1 : tile.rows;
     const std::int64_t length = config_.flat ? (tile.rows - 1) * g.pitch + tile.cols : tile.cols;
-    for (std::int64_t tap = 0; tap < g.taps; tap += g.pass_taps) {
-      const Pass pass{tap, std::min(g.pass_taps, g.taps - tap), filter_task * g.task_filter_blocks};
-      std::int64_t acc = 0;
-      for (std::int64_t line = 0; line < lines; ++line) {
-        const std::int64_t skip = first_skipped(tile, line, length, y);
-        const std::int64_t vectors = (skip + length - 1) / lanes + 1;
-        const LineBlocks blocks(vectors, config_.vectors, g.line_unit);
-        const Block whole{line * g.pitch, acc, vectors, line, 0, skip, length};
-        if (staggers(tile, whole, y)) {
-          multiply_staggered(tile, pass, whole, blocks, window, sums, packed, y, ahead);
-          acc += vectors * lanes;
-          continue;
-        }
-        for (std::int64_t b = 0; b < blocks.count; ++b) {
-          const std::int64_t from = blocks.first(b), to = blocks.first(b + 1);
-          // Nothing is read behind x: its last register tile begins earlier and does some outputs again.
-          const bool ends = config_.staged == 0 && b + 1 == blocks.count;
-          const std::int64_t first = ends ? length - (to - from) * lanes : from * lanes - skip;
-          multiply(tile, pass,
-                   {line * g.pitch + first, acc + from * lanes, to - from, line, first, b == 0 ? skip : 0,
-                    length - first},
-                   window, sums, packed, y, ahead);
-        }
-        acc += vectors * lanes;
+    for (std::int64_t line = 0; line < lines; ++line) {
+      const std::int64_t skip = first_skipped(tile, line, length, y);
+      const LineBlocks blocks((skip + length - 1) / lanes + 1, config_.vectors, g.line_unit);
+      for (std::int64_t b = 0; b < blocks.count; ++b) {
+        const std::int64_t from = blocks.first(b), to = blocks.first(b + 1);
+        // Nothing is read behind x: its last register tile begins earlier and does some outputs again.
+        const bool ends = config_.staged == 0 && b + 1 == blocks.count;
+        const std::int64_t first = ends ? length - (to - from) * lanes : from * lanes - skip;
+        multiply(tile, first_filters,
+                 {line * g.pitch + first, to - from, line, first, b == 0 ? skip : 0, length - first}, window,
+                 sums, packed, y, ahead);
       }
     }
   }
@@ -185,104 +171,50 @@ class DirectExecutable final : public Executable {
     return fits || config_.stream != 0 ? skip : 0;
   }
 
-  // Taps [tap, tap + count) over the filters from register tile `first_filters` on.
-  struct Pass {
-    std::int64_t tap, count, first_filters;
-  };
-  // The positions of one register tile: where they lie in the window and among the accumulators that a
-  // task keeps, how many vectors, and for outputs that are stored straight from registers the output
-  // pixel of the first, how many are skipped and where they end.
+  // The positions of one register tile: where they lie in the window, how many vectors, and for outputs that
+  // are stored straight from registers the output pixel of the first, how many are skipped and where they
+  // end.
   struct Block {
-    std::int64_t position, acc, vectors, row, col, skip, outputs;
+    std::int64_t position, vectors, row, col, skip, outputs;
   };
 
-  // Of a block and the first filters of a pass.
-  TileArgs tile_args(const DirectTile& tile, const Pass& pass, const Block& block, const float* window,
-                     float* sums, const float* packed, T* y) const {
+  // The outputs of a block for the filters of a task, which begin with register tile `first_filters`.
+  void multiply(const DirectTile& tile, std::int64_t first_filters, const Block& block, const float* window,
+                float* sums, const float* packed, T* y, WindowAhead& ahead) const {
     const DirectGeometry& g = geometry_;
-    const bool last_pass = pass.tap + pass.count == g.taps;
     const std::int64_t plane = g.output_rows * g.output_cols;
-    const std::int64_t first = pass.first_filters * config_.channels;  // filter, within the group
+    const std::int64_t first = first_filters * config_.channels;  // filter, within the group
     TileArgs args{.window = window + block.position,
-                  .taps = g.tap_offsets.data() + pass.tap,
-                  .tap_count = pass.count,
-                  .weights = packed + packed_filter(tile.group, first) + pass.tap * config_.channels,
-                  .acc = sums + (g.keeps_all ? block.acc : 0),
-                  .acc_stride = g.acc_stride,
-                  .accumulate = pass.tap > 0,
-                  .halves = std::clamp<std::int64_t>(pass.tap + pass.count - g.whole_taps, 0, pass.count)};
-    if (last_pass && g.straight) {
-      args.y = y + (tile.n * problem_.k + tile.group * g.group_filters + first) * plane +
-               (tile.row + block.row) * g.output_cols + tile.col + block.col;
+                  .taps = g.tap_offsets.data(),
+                  .tap_count = g.taps,
+                  .weights = packed + packed_filter(tile.group, first),
+                  .acc = sums,
+                  .acc_stride = g.block,
+                  .halves = g.taps - g.whole_taps};
+    T* outputs = nullptr;
+    if (g.straight) {
+      outputs = y + (tile.n * problem_.k + tile.group * g.group_filters + first) * plane +
+                (tile.row + block.row) * g.output_cols + tile.col + block.col;
       args.y_stride = plane;
-      args.y_channels = g.group_filters - first;  // those of the register tile and behind it
+      args.y_channels = g.group_filters - first;  // of the register tile and behind it
       args.skip = block.skip;
       args.count = block.outputs;
       args.bias = packed + packed_bias(tile.group, first);
       args.bounds = bounds_;
       args.stream = config_.stream != 0;
     }
-    return args;
-  }
-
-  std::int64_t last_filters(const Pass& pass) const {
-    return std::min(pass.first_filters + geometry_.task_filter_blocks, geometry_.filter_blocks);
-  }
-
-  void multiply(const DirectTile& tile, const Pass& pass, const Block& block, const float* window,
-                float* sums, const float* packed, T* y, WindowAhead& ahead) const {
-    const DirectGeometry& g = geometry_;
-    const bool last_pass = pass.tap + pass.count == g.taps;
-    const std::int64_t plane = g.output_rows * g.output_cols, end = last_filters(pass);
     const TileKernel kernel = tile_.kernels[static_cast<std::size_t>(block.vectors - 1)];
-    TileArgs args = tile_args(tile, pass, block, window, sums, packed, y);
-    T* outputs = static_cast<T*>(args.y);
-    for (std::int64_t f = pass.first_filters; f < end; ++f) {
+    const std::int64_t end = std::min(first_filters + g.task_filter_blocks, g.filter_blocks);
+    for (std::int64_t f = first_filters; f < end; ++f) {
       args.y = outputs;
       ahead.fetch();
       kernel(args);
-      if (last_pass && !g.straight)
-        store_rows(tile, f, block.position, block.position + block.vectors * kernels_.lanes, args.acc, packed,
-                   y);
       args.weights += g.packed_block;
-      if (g.keeps_all) args.acc += config_.channels * g.acc_stride;
-      if (outputs == nullptr) continue;
-      outputs += config_.channels * plane;
-      args.y_channels -= config_.channels;
-      args.bias += config_.channels;
-    }
-  }
-
-  // Whether a line of outputs is one of whole, aligned lines of the cache, to be staggered.
-  bool staggers(const DirectTile& tile, const Block& line, const T* y) const {
-    const DirectGeometry& g = geometry_;
-    if (config_.stream != 2 || line.skip != 0 || line.vectors * kernels_.lanes != line.outputs) return false;
-    const T* const first = y + (tile.row + line.row) * g.output_cols + tile.col;
-    return reinterpret_cast<std::uintptr_t>(first) % kCacheLineBytes == 0 &&
-           line.outputs * std::int64_t{sizeof(T)} % kCacheLineBytes == 0;
-  }
-
-  // multiply() for a whole line of outputs: a register tile of filters goes along it.
-  void multiply_staggered(const DirectTile& tile, const Pass& pass, const Block& line,
-                          const LineBlocks& blocks, const float* window, float* sums, const float* packed,
-                          T* y, WindowAhead& ahead) const {
-    const DirectGeometry& g = geometry_;
-    TileArgs args = tile_args(tile, pass, line, window, sums, packed, y);
-    const float* const inputs = args.window;
-    args.stagger.ring = sums + g.acc;
-    T* outputs = static_cast<T*>(args.y);
-    for (std::int64_t f = pass.first_filters, end = last_filters(pass); f < end; ++f) {
-      for (std::int64_t b = 0; b < blocks.count; ++b) {
-        const std::int64_t from = blocks.first(b) * kernels_.lanes;
-        args.window = inputs + from;
-        args.y = outputs + from;
-        args.stagger.last = blocks.ends_run(b);
-        ahead.fetch();
-        tile_.staggered[static_cast<std::size_t>(blocks.width_of(b) - 1)](args);
-        args.stagger.next();
+      if (!g.straight) {
+        store_rows(tile, f, block.position, block.position + block.vectors * kernels_.lanes, sums, packed, y);
+        continue;
       }
-      args.weights += g.packed_block;
-      outputs += config_.channels * g.output_rows * g.output_cols;
+      outputs += config_.channels * plane;
       args.y_channels -= config_.channels;
       args.bias += config_.channels;
     }
@@ -309,7 +241,7 @@ class DirectExecutable final : public Executable {
       if (from >= to) continue;
       const std::int64_t pixel = (tile.row + row) * q + tile.col + from - row * g.pitch;
       for_each_filter(tile, block, packed, [&](std::int64_t i, std::int64_t k, float bias) {
-        const float* values = acc + i * g.acc_stride + from - begin;
+        const float* values = acc + i * g.block + from - begin;
         if (problem_.layout == Layout::nchw) {
           finish(values, bias, y + (tile.n * problem_.k + k) * plane + pixel, to - from);
         } else {

@@ -94,21 +94,10 @@ DirectExtents::DirectExtents(const ConvProblem& problem, const DirectConfig& con
   shifted = config.staged == 2;
   tasks = problem.n * problem.groups * row_tiles * col_tiles * filter_tasks;
   packed_block = taps * config.channels;
-  pass_taps = config.taps == 0 ? taps : std::min<std::int64_t>(config.taps, taps);
   straight =
       problem.layout == Layout::nchw && (config.flat == 0 || (tile_cols == q && cols_extent.halo == 0));
-  // Accumulators of one register tile suffice when its taps go by in one pass.
-  keeps_all = pass_taps < taps;
-  // A line that begins amid a vector of the output takes one vector more.
-  const std::int64_t lead = straight ? lanes : 0;
-  const std::int64_t kept = config.flat ? round_up((tile_rows - 1) * pitch + tile_cols + lead, block)
-                                        : tile_rows * round_up(tile_cols + lead, lanes);
-  acc_stride = keeps_all ? round_up(kept, kLine) : round_up(block, kLine);
-  acc = acc_stride * config.channels * (keeps_all ? task_filter_blocks : 1) + kLine;
   const std::int64_t element = size_of(problem.dtype.y);
   line_unit = config.stream != 0 ? line_unit_of(std::gcd(tile_cols, q), lanes, element) : 1;
-  may_stagger = straight && !keeps_all && element == 4 && config.vectors % line_unit == 0 &&
-                tile_cols * element % kCacheLineBytes == 0 && lines_meet(p * q * element);
 
   const std::int64_t last_rows = p - (row_tiles - 1) * tile_rows;
   const std::int64_t last_cols = q - (col_tiles - 1) * tile_cols;

@@ -35,8 +35,8 @@ namespace convtune::cpu {
 
 // The search space of the direct convolution.
 struct DirectConfig {
-  int vector_bits = 512, channels = 6, vectors = 4, rows = 1, cols = 0, taps = 0, filters = 0, flat = 1,
-      stream = 0, staged = 1;
+  int vector_bits = 512, channels = 6, vectors = 4, rows = 1, cols = 0, filters = 0, flat = 1, stream = 0,
+      staged = 1;
 
   template <class Self, class Field>
   static void visit(Self& self, Field&& field) {
@@ -46,13 +46,10 @@ struct DirectConfig {
     field("vectors", self.vectors, 1, 64, "register tile: vectors of positions");
     field("rows", self.rows, 1, kMost, "output tile: rows");
     field("cols", self.cols, 0, kMost, "output tile: columns; 0: the whole width");
-    field("taps", self.taps, 0, kMost, "filter taps a pass over the accumulators; 0: all in one");
     field("filters", self.filters, 0, kMost,
           "output channels that a task works through on one staged window; 0: all");
     field("flat", self.flat, 0, 1, "vectors run on from row to row; 0: every row begins a new vector");
-    field("stream", self.stream, 0, 2,
-          "1: outputs go past the caches, straight from registers; 2: staggered, where planes lie a multiple "
-          "of 2 KiB apart");
+    field("stream", self.stream, 0, 1, "1: outputs go past the caches, straight from registers");
     field(
         "staged", self.staged, 0, 2,
         "the window is copied to the cache; 0: x is read where it lies, 1x1 alone; 2: a copy for each column "
@@ -112,14 +109,9 @@ struct DirectExtents {
 
   std::int64_t tasks;         // n * groups * row_tiles * col_tiles * filter_tasks
   std::int64_t packed_block;  // floats of one register tile's weights
-  std::int64_t pass_taps;     // taps a pass
   bool shifted;               // the window has a copy for each column of the filter
   bool straight;              // a register tile's outputs are contiguous: no buffer, no cutting into rows
-  bool keeps_all;             // a task keeps the accumulators of its whole tile, not of one register tile
-  std::int64_t acc_stride;    // floats from one output channel's accumulators to the next's
-  std::int64_t acc;           // floats of accumulators that a task keeps
   std::int64_t line_unit;     // vectors that no register tile of a line cuts (cpu/tile/line_blocks.h)
-  bool may_stagger;           // rows and register tiles are whole lines of the cache, which meet
 
   std::array<DirectLines, 4> lines;  // of full tiles and of those at the right and lower edges
 

@@ -26,7 +26,6 @@ double number(std::int64_t count) {
 // The bytes of working memory of a config, in doubles: extents from outside may overflow integers.
 double scratch_bytes(const ConvProblem& problem, const ImplicitGemmConfig& config, int lanes) {
   const double p = number(problem.p()), q = number(problem.q());
-  const double images = std::min<double>(config.images, std::max(number(problem.n), 1.0));
   const double rows = std::min<double>(config.rows, p);
   const double cols = config.cols == 0 ? q : std::min<double>(config.cols, q);
   const double window_rows = problem.r == 1 ? rows
@@ -39,7 +38,7 @@ double scratch_bytes(const ConvProblem& problem, const ImplicitGemmConfig& confi
   const double passes = config.channels == 0 ? 1 : std::max(channels / config.channels, 1.0);
   const double padding = config.joined != 0 ? 1 : 32 * passes;
   const double window = config.staged != 0 ? window_rows * window_cols * (channels + padding) : 0;
-  return 4 * images * (window + rows * cols * (config.vectors * lanes + 4));
+  return 4 * (window + rows * cols * (config.vectors * lanes + 4));
 }
 
 bool has_tile(const ImplicitGemmKernels& kernels, const ConvProblem& problem,
@@ -59,10 +58,6 @@ bool may_stay(const ConvProblem& a, const ImplicitGemmConfig& config) {
       config.bf16 != 0 ? config.joined != 0 || a.c / a.groups % 2 == 0 : a.dtype.x == DType::f32;
   const bool planes = config.joined != 0 && config.bf16 == 0;
   return (a.layout == Layout::nhwc || planes) && !padded && words;
-}
-
-bool streams(const ConvProblem& problem, const ImplicitGemmConfig& config) {
-  return may_stream(problem) && (problem.dtype.y == DType::f32 || config.bf16 != 0);
 }
 
 // Whether the columns and channels of a filter's row follow each other in x, or planes are read or a few
@@ -91,7 +86,7 @@ double estimate(const ConvProblem& problem, const DeviceInfo& info, const Implic
   const CpuTarget target(info);
   const CpuCosts& costs = cpu_costs();
   const double line_bytes = 64.0, vector_lines = g.lanes / 16.0;
-  const double tile_pixels = number(g.tile_images * g.tile_rows * g.tile_cols);
+  const double tile_pixels = number(g.tile_rows * g.tile_cols);
   const double calls = std::ceil(tile_pixels / config.pixels);
   const double pixels = tile_pixels / calls;
   const double vectors = number(g.filter_vectors) / number(g.filter_blocks);
@@ -121,9 +116,8 @@ double estimate(const ConvProblem& problem, const DeviceInfo& info, const Implic
   work.add(&CpuCosts::gemm_kept_sum, all_calls * products * number(g.passes - 1));
   work.add(problem.layout == Layout::nhwc ? &CpuCosts::gemm_pixels : &CpuCosts::gemm_planes,
            all_calls * products);
-  // Lines of an output that does not stay in the caches are better not read into them.
-  const bool leaves_cache = !caches_keep(problem, info);
-  if (leaves_cache != (config.stream != 0)) work.add(&CpuCosts::gemm_store_amiss, all_calls * products);
+  // Lines of an output that does not stay in the caches are read into them first.
+  if (!caches_keep(problem, info)) work.add(&CpuCosts::gemm_store_amiss, all_calls * products);
 
   // Staging: of every task that does not follow one of the same tile on the same thread.
   if (config.staged != 0) {
@@ -132,18 +126,14 @@ double estimate(const ConvProblem& problem, const DeviceInfo& info, const Implic
     if (problem.layout == Layout::nchw) add_short_pieces(work, problem, g.tile_rows, windows);
     if (4 * number(g.window) > target.l2_bytes) windows *= costs.gemm_far_window;
     const bool vectorized = problem.layout == Layout::nhwc || g.input_col == 1;
-    work.add(&CpuCosts::gemm_window_row, windows * number(g.tile_images * g.window_rows * g.passes));
+    work.add(&CpuCosts::gemm_window_row, windows * number(g.window_rows * g.passes));
     work.add(problem.layout == Layout::nhwc ? &CpuCosts::gemm_copied
              : vectorized                   ? &CpuCosts::gemm_transposed
                                             : &CpuCosts::gemm_gathered,
              windows * number(g.window));
   }
-  // Tiles of several images have all of their rows.
-  TaskGrid grid{g.groups * g.batch, g.output_rows,   g.tile_rows,         g.output_cols,
-                g.tile_cols,        g.filter_blocks, g.task_filter_blocks};
-  if (g.tile_images > 1)
-    grid.planes = g.groups, grid.rows *= g.batch, grid.tile_rows = g.tile_images * g.output_rows;
-  work.share(grid);
+  work.share({g.groups * g.batch, g.output_rows, g.tile_rows, g.output_cols, g.tile_cols, g.filter_blocks,
+              g.task_filter_blocks});
   return estimate_time(target, work);
 }
 
@@ -194,8 +184,6 @@ Support implicit_gemm_accepts(const ConvProblem& problem, const DeviceInfo& info
         "joined=1 is for NHWC, a few planes or planes of f32 where they lie, without groups or dilation "
         "along a "
         "row, in one pass: channels=0");
-  if (config.stream != 0 && !streams(problem, config))
-    return Support::no("stream=1 is for NHWC outputs of whole lines, of f32 or of pairs of bf16");
   if (config.staged == 0 && !may_stay(problem, config))
     return Support::no(
         "staged=0 reads x where it lies, without padding: NHWC, of f32 or of pairs of bf16, or NCHW of f32, "
@@ -210,11 +198,9 @@ std::vector<ImplicitGemmConfig> implicit_gemm_candidates(const ConvProblem& prob
   const std::int64_t c = problem.c / problem.groups;
   const double l2 = number(l2_bytes_of(info));
 
-  std::set<int> row_choices, image_choices{1}, col_choices{0}, channel_choices{0};
+  std::set<int> row_choices, col_choices{0}, channel_choices{0};
   for (int rows = 1; rows < p && rows <= 64; rows *= 2) row_choices.insert(rows);
   if (p <= 256) row_choices.insert(static_cast<int>(p)), row_choices.insert(static_cast<int>((p + 1) / 2));
-  for (int images = 2; images <= problem.n && images <= 16 && p * q <= 256; images *= 2)
-    image_choices.insert(images);
   for (int cols = 28; cols < q && cols <= 128; cols *= 2) col_choices.insert(cols);
   for (int channels = 64; channels < c && channels <= 512; channels *= 2) channel_choices.insert(channels);
 
@@ -243,28 +229,23 @@ std::vector<ImplicitGemmConfig> implicit_gemm_candidates(const ConvProblem& prob
           config.pixels = kMaxGemmPixels;
           while (config.pixels > 1 && !has_tile(*kernels, problem, config)) --config.pixels;
           if (!has_tile(*kernels, problem, config)) return;
-          const bool smallest = config.images == 1 && config.rows == 1 && (config.cols == 28 || q <= 28);
+          const bool smallest = config.rows == 1 && (config.cols == 28 || q <= 28);
           if (scratch_bytes(problem, config, lanes) > (smallest ? kMaxScratchBytes : 2 * l2)) return;
           const ImplicitGemmGeometry geometry(problem, config, lanes);
           of_tile.push_back({estimate(problem, info, config, geometry), config});
         };
-        for (const int images : image_choices)
-          for (const int rows : row_choices)
-            for (const int cols : col_choices)
-              for (const int channels : channel_choices)
-                for (const int filters : {0, 1, 2, 4, 8})
-                  for (const int staged : {0, 1}) {
-                    if (images > 1 && (rows < p || cols != 0)) continue;
-                    if (filters * vectors * lanes >= k && filters != 0) continue;
-                    if (joined != 0 && channels != 0) continue;
-                    if (staged == 0 && !may_stay(problem, config)) continue;
-                    config.images = images, config.rows = rows, config.cols = cols,
-                    config.channels = channels;
-                    config.filters = filters * vectors * lanes, config.staged = staged;
-                    const bool lines = vectors * lanes * size_of(problem.dtype.y) % kCacheLineBytes == 0;
-                    const int most = lines && streams(problem, config) ? 1 : 0;
-                    for (config.stream = 0; config.stream <= most; ++config.stream) add();
-                  }
+        for (const int rows : row_choices)
+          for (const int cols : col_choices)
+            for (const int channels : channel_choices)
+              for (const int filters : {0, 1, 2, 4, 8})
+                for (const int staged : {0, 1}) {
+                  if (filters * vectors * lanes >= k && filters != 0) continue;
+                  if (joined != 0 && channels != 0) continue;
+                  if (staged == 0 && !may_stay(problem, config)) continue;
+                  config.rows = rows, config.cols = cols, config.channels = channels;
+                  config.filters = filters * vectors * lanes, config.staged = staged;
+                  add();
+                }
         std::stable_sort(of_tile.begin(), of_tile.end());
         const std::size_t quota = bits == widest ? 24 : bits == widest / 2 ? 4 : 1;
         of_tile.resize(std::min(of_tile.size(), quota));

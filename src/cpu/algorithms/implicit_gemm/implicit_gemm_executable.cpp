@@ -89,7 +89,7 @@ class ImplicitGemmExecutable final : public Executable {
       residual = to_floats(problem_.dtype.y, tensors.residual, problem_.output_elements());
     parallel_tasks(threads_, g.tasks, [&](TaskQueue& tasks) {
       thread_local Scratch scratch;
-      const std::int64_t pixels = g.tile_images * g.tile_rows * g.tile_cols;
+      const std::int64_t pixels = g.tile_rows * g.tile_cols;
       float* const window = scratch.reserve(g.window + pad_to_line(g.sums) + 4 * pixels);
       float* const sums = window + g.window;
       auto* const inputs = reinterpret_cast<std::int64_t*>(sums + pad_to_line(g.sums));
@@ -106,7 +106,6 @@ class ImplicitGemmExecutable final : public Executable {
         const std::int64_t last = std::min(first + g.task_filter_blocks, g.filter_blocks);
         for (std::int64_t block = first; block < last; ++block) compute(task, g.block(block));
       }
-      if (config_.stream != 0) tensors_.fence();
     });
     if (repairs) repair(tensors, weights, residual);
   }
@@ -159,17 +158,14 @@ class ImplicitGemmExecutable final : public Executable {
     const GemmTile& tile = task.tile;
     // Where x is read where it lies, offsets begin at the tile's own place in it.
     const bool staged = config_.staged != 0;
-    const std::int64_t first_image = staged ? 0 : tile.image, first_row = staged ? 0 : tile.row,
-                       first_col = staged ? 0 : tile.col;
+    const std::int64_t first_row = staged ? 0 : tile.row, first_col = staged ? 0 : tile.col;
     std::int64_t j = 0;
-    for (std::int64_t n = 0; n < tile.images; ++n)
-      for (std::int64_t row = 0; row < tile.rows; ++row)
-        for (std::int64_t col = 0; col < tile.cols; ++col, ++j) {
-          task.inputs[j] = (first_image + n) * g.image_step + (first_row + row) * g.stride_row * g.row_step +
-                           (first_col + col) * g.stride_col * g.col_step;
-          task.outputs[j] =
-              ((tile.image + n) * g.output_rows + tile.row + row) * g.output_cols + tile.col + col;
-        }
+    for (std::int64_t row = 0; row < tile.rows; ++row)
+      for (std::int64_t col = 0; col < tile.cols; ++col, ++j) {
+        task.inputs[j] = tile.image * g.image_step + (first_row + row) * g.stride_row * g.row_step +
+                         (first_col + col) * g.stride_col * g.col_step;
+        task.outputs[j] = (tile.image * g.output_rows + tile.row + row) * g.output_cols + tile.col + col;
+      }
   }
 
   // The tile's window, zeros where it reaches past the image.
@@ -190,50 +186,48 @@ class ImplicitGemmExecutable final : public Executable {
     // Rows that follow each other in the image and in the window are read as one.
     const bool whole = from == 0 && to == g.window_cols && to == a.w && g.input_row == 1 && g.input_col == 1;
     for (std::int64_t pass = 0; pass < g.passes; ++pass)
-      for (std::int64_t n = 0; n < tile.images; ++n)
-        for (std::int64_t row = 0, rows = 1; row < g.window_rows; row += rows) {
-          char* const words =
-              reinterpret_cast<char*>(task.window) + pass * g.pass_step + n * g.image_step + row * g.row_step;
-          const std::int64_t input = tile.row * a.stride_h - a.pad_top + row * g.input_row;
-          const bool inside = input >= 0 && input < a.h && from < to;
-          const std::int64_t begin = inside ? from : g.window_cols, end = inside ? to : g.window_cols;
-          std::fill_n(words, begin * g.col_step, char{0});
-          std::fill_n(words + end * g.col_step, (g.window_cols - end) * g.col_step, char{0});
-          rows = inside && whole ? std::min(g.window_rows - row, a.h - input) : 1;
-          if (!inside) continue;
-          const std::int64_t c = pass * g.pass_words * in_word;
-          const std::int64_t element = ((tile.image + n) * a.c * a.h + input * (nchw ? 1 : a.c)) * a.w +
-                                       (left + from * g.input_col) * pixel +
-                                       (tile.group * g.group_channels + c) * channel;
-          const char* const x = static_cast<const char*>(task.tensors.x) + element * bytes;
-          char* const first = words + from * g.col_step;
-          const std::int64_t pixels = rows * (to - from);
-          if (config_.joined != 0 && nchw) {
-            if (bytes == 4)
-              weave(reinterpret_cast<const float*>(x), a.c, channel, 1, pixels,
-                    reinterpret_cast<float*>(first), a.c);
-            else
-              weave(reinterpret_cast<const Bf16*>(x), a.c, channel, 1, pixels, reinterpret_cast<Bf16*>(first),
-                    a.c);
-            continue;
-          }
-          if (config_.joined != 0 && bytes == 4 / in_word) {
-            std::memcpy(first, x, static_cast<std::size_t>(pixels * g.col_step));
-            continue;
-          }
-          // Joined, pixels are one of many channels: all of them lie side by side.
-          const bool joined = config_.joined != 0;
-          tensors_.read(
-              {.type = a.dtype.x,
-               .words = words_,
-               .x = x,
-               .pixel_step = g.input_col * pixel,
-               .channel_step = channel,
-               .pixels = joined ? 1 : pixels,
-               .channels = joined ? pixels * a.c : std::min(g.words_of(pass) * in_word, g.group_channels - c),
-               .to = reinterpret_cast<float*>(first),
-               .to_step = g.col_step / kWord});
+      for (std::int64_t row = 0, rows = 1; row < g.window_rows; row += rows) {
+        char* const words = reinterpret_cast<char*>(task.window) + pass * g.pass_step + row * g.row_step;
+        const std::int64_t input = tile.row * a.stride_h - a.pad_top + row * g.input_row;
+        const bool inside = input >= 0 && input < a.h && from < to;
+        const std::int64_t begin = inside ? from : g.window_cols, end = inside ? to : g.window_cols;
+        std::fill_n(words, begin * g.col_step, char{0});
+        std::fill_n(words + end * g.col_step, (g.window_cols - end) * g.col_step, char{0});
+        rows = inside && whole ? std::min(g.window_rows - row, a.h - input) : 1;
+        if (!inside) continue;
+        const std::int64_t c = pass * g.pass_words * in_word;
+        const std::int64_t element = (tile.image * a.c * a.h + input * (nchw ? 1 : a.c)) * a.w +
+                                     (left + from * g.input_col) * pixel +
+                                     (tile.group * g.group_channels + c) * channel;
+        const char* const x = static_cast<const char*>(task.tensors.x) + element * bytes;
+        char* const first = words + from * g.col_step;
+        const std::int64_t pixels = rows * (to - from);
+        if (config_.joined != 0 && nchw) {
+          if (bytes == 4)
+            weave(reinterpret_cast<const float*>(x), a.c, channel, 1, pixels, reinterpret_cast<float*>(first),
+                  a.c);
+          else
+            weave(reinterpret_cast<const Bf16*>(x), a.c, channel, 1, pixels, reinterpret_cast<Bf16*>(first),
+                  a.c);
+          continue;
         }
+        if (config_.joined != 0 && bytes == 4 / in_word) {
+          std::memcpy(first, x, static_cast<std::size_t>(pixels * g.col_step));
+          continue;
+        }
+        // Joined, pixels are one of many channels: all of them lie side by side.
+        const bool joined = config_.joined != 0;
+        tensors_.read(
+            {.type = a.dtype.x,
+             .words = words_,
+             .x = x,
+             .pixel_step = g.input_col * pixel,
+             .channel_step = channel,
+             .pixels = joined ? 1 : pixels,
+             .channels = joined ? pixels * a.c : std::min(g.words_of(pass) * in_word, g.group_channels - c),
+             .to = reinterpret_cast<float*>(first),
+             .to_step = g.col_step / kWord});
+      }
   }
 
   // All of a tile's outputs of one block of output channels.
@@ -291,8 +285,7 @@ class ImplicitGemmExecutable final : public Executable {
             .place = task.tile.group * g.group_filters + first,  // the first channel, until a pixel is chosen
             .plane = g.output_rows * g.output_cols,
             .problem = &problem_,
-            .by_instruction = rounds_by_instruction_,
-            .stream = config_.stream != 0};
+            .by_instruction = rounds_by_instruction_};
   }
 
   void store_pixels(const Task& task, const FilterBlock& block, std::int64_t from, std::int64_t count,
@@ -305,7 +298,7 @@ class ImplicitGemmExecutable final : public Executable {
     tensors_.finish_pixels[static_cast<std::size_t>(problem_.activation)](args);
   }
 
-  // Runs of pixels that lie side by side in a plane of y: rows, or whole images' parts.
+  // Runs of pixels that lie side by side in a plane of y: rows, or whole tiles.
   void store_planes(const Task& task, const FilterBlock& block) const {
     const ImplicitGemmGeometry& g = geometry_;
     const GemmTile& tile = task.tile;

@@ -15,11 +15,10 @@ bool reads_planes(const ConvProblem& problem, const ImplicitGemmConfig& config) 
 }
 
 bool reads_side_by_side(const ConvProblem& problem, const ImplicitGemmConfig& config) {
-  const bool one_image = std::min<std::int64_t>(config.images, problem.n) <= 1;
   const bool one_row = std::min<std::int64_t>(config.rows, problem.p()) <= 1;
   const bool whole_rows = problem.q() == problem.w && (config.cols == 0 || config.cols >= problem.w);
   return reads_planes(problem, config) && config.bf16 == 0 && problem.s == 1 && problem.stride_w == 1 &&
-         one_image && (one_row || (problem.stride_h == 1 && whole_rows));
+         (one_row || (problem.stride_h == 1 && whole_rows));
 }
 
 ImplicitGemmGeometry::ImplicitGemmGeometry(const ConvProblem& problem, const ImplicitGemmConfig& config,
@@ -53,13 +52,11 @@ ImplicitGemmGeometry::ImplicitGemmGeometry(const ConvProblem& problem, const Imp
                                                  config.filters / (config.vectors * lanes), 1, filter_blocks);
   filter_tasks = ceil_div(filter_blocks, task_filter_blocks);
 
-  tile_images = std::clamp<std::int64_t>(config.images, 1, std::max<std::int64_t>(batch, 1));
   tile_rows = std::min<std::int64_t>(config.rows, output_rows);
   tile_cols = config.cols == 0 ? output_cols : std::min<std::int64_t>(config.cols, output_cols);
-  image_tiles = ceil_div(batch, tile_images);
   row_tiles = ceil_div(output_rows, tile_rows);
   col_tiles = ceil_div(output_cols, tile_cols);
-  tasks = groups * image_tiles * row_tiles * col_tiles * filter_tasks;
+  tasks = groups * batch * row_tiles * col_tiles * filter_tasks;
 
   if (config.staged != 0) {
     input_row = problem.r == 1 ? problem.stride_h : 1;
@@ -72,8 +69,8 @@ ImplicitGemmGeometry::ImplicitGemmGeometry(const ConvProblem& problem, const Imp
     col_step = config.joined != 0 ? group_channels * kWord / word_channels
                                   : (ceil_div(pass_words, kLine) | 1) * kLine * kWord;
     row_step = window_cols * col_step;
-    image_step = window_rows * row_step;
-    pass_step = tile_images * image_step;
+    image_step = 0;
+    pass_step = window_rows * row_step;
     // Staging writes a vector past a joined row.
     window = ceil_div(passes * pass_step, kLine * kWord) * kLine + (config.joined != 0 ? kLine : 0);
   } else {
@@ -91,7 +88,7 @@ ImplicitGemmGeometry::ImplicitGemmGeometry(const ConvProblem& problem, const Imp
   sums_step = config.vectors * lanes;
   // A register tile's, where they are finished before the next one's are begun.
   const bool keeps_all = passes > 1 || problem.layout == Layout::nchw;
-  sums = sums_step * (keeps_all ? tile_images * tile_rows * tile_cols : config.pixels);
+  sums = sums_step * (keeps_all ? tile_rows * tile_cols : config.pixels);
 }
 
 GemmTile ImplicitGemmGeometry::tile(std::int64_t index) const {
@@ -101,9 +98,8 @@ GemmTile ImplicitGemmGeometry::tile(std::int64_t index) const {
   index /= col_tiles;
   tile.row = index % row_tiles * tile_rows;
   index /= row_tiles;
-  tile.image = index % image_tiles * tile_images;
-  tile.group = index / image_tiles;
-  tile.images = std::min(tile_images, batch - tile.image);
+  tile.image = index % batch;
+  tile.group = index / batch;
   tile.rows = std::min(tile_rows, output_rows - tile.row);
   tile.cols = std::min(tile_cols, output_cols - tile.col);
   return tile;

@@ -2,16 +2,16 @@
 // reads, blocks of output channels and passes over input channels. Plain arithmetic.
 //
 // A sum of the GEMM is over filter taps and input channels, counted in words (implicit_gemm_kernels.h).
-// Output channels lie in vector lanes; pixels of a tile are numbered image by image, row by row, and their
-// rows and images may be of any size: register tiles take pixels by their offsets in the window.
+// Output channels lie in vector lanes; pixels of a tile are numbered row by row, and rows may be of any size:
+// register tiles take pixels by their offsets in the window.
 //
 //   packed weights   [group][block of output channels][pass][tap][word][lanes of the block]
-//   window           [pass][image][row][column][word, padded]
+//   window           [pass][row][column][word, padded]
 //
 // Joined, what a row of the filter multiplies is one tap: its columns and channels follow each other, as they
 // lie in channels-last tensors, and only the end of a row is a part of a word.
 //
-//   window           [image][row][column][channel]
+//   window           [row][column][channel]
 //
 // Joined where x lies, in NCHW, what a row of the filter multiplies in each channel is a tap: nothing is
 // woven, and words are columns.
@@ -28,8 +28,8 @@ namespace convtune::cpu {
 
 // The search space of the implicit GEMM.
 struct ImplicitGemmConfig {
-  int vector_bits = 512, bf16 = 0, pixels = 12, vectors = 2, images = 1, rows = 1, cols = 0, channels = 0,
-      filters = 0, staged = 1, joined = 0, stream = 0;
+  int vector_bits = 512, bf16 = 0, pixels = 12, vectors = 2, rows = 1, cols = 0, channels = 0, filters = 0,
+      staged = 1, joined = 0;
 
   template <class Self, class Field>
   static void visit(Self& self, Field&& field) {
@@ -38,21 +38,19 @@ struct ImplicitGemmConfig {
     field("bf16", self.bf16, 0, 1, "pairs of bf16 are multiplied; 0: f32, to which all else is widened");
     field("pixels", self.pixels, 1, 14, "register tile: output pixels; 13 and 14: of planes, side by side");
     field("vectors", self.vectors, 1, 4, "register tile: vectors of output channels");
-    field("images", self.images, 1, kMost, "output tile: images");
     field("rows", self.rows, 1, kMost, "output tile: rows");
     field("cols", self.cols, 0, kMost, "output tile: columns; 0: the whole width");
     field("channels", self.channels, 0, kMost, "input channels a pass over the sums; 0: all in one");
     field("filters", self.filters, 0, kMost, "output channels of a task; 0: all");
     field("staged", self.staged, 0, 1, "the window is copied to the cache; 0: x is read where it lies");
     field("joined", self.joined, 0, 1, "channels last, a row of the filter is one run of words; 0: a tap is");
-    field("stream", self.stream, 0, 1, "outputs go past the caches, where they are whole lines: NHWC");
   }
 };
 
-// One tile of the output: its first image and pixel, and what the output leaves of it.
+// One tile of the output: its image and first pixel, and what the output leaves of it.
 struct GemmTile {
-  std::int64_t index, group, image, row, col, images, rows, cols;
-  std::int64_t pixels() const { return images * rows * cols; }
+  std::int64_t index, group, image, row, col, rows, cols;
+  std::int64_t pixels() const { return rows * cols; }
 };
 
 // Output channels that register tiles take together, in vectors.
@@ -88,10 +86,10 @@ struct ImplicitGemmGeometry {
   std::int64_t filter_vectors, filter_blocks;     // of a group's output channels
   std::int64_t task_filter_blocks, filter_tasks;  // how many blocks a task takes; how many tasks share a tile
 
-  std::int64_t tile_images, tile_rows, tile_cols, image_tiles, row_tiles, col_tiles;
+  std::int64_t tile_rows, tile_cols, row_tiles, col_tiles;
   std::int64_t tasks;  // groups * tiles * filter_tasks
 
-  // The window: its extents, and steps in bytes.
+  // The window: its extents, and steps in bytes. image_step: where x is read where it lies.
   std::int64_t window_rows, window_cols, col_step, row_step, image_step, pass_step;
   std::int64_t window;                  // floats that a task stages; 0 where x is read where it lies
   std::int64_t input_row, input_col;    // input rows (columns) from one of the window to the next

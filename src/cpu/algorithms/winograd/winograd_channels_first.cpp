@@ -87,8 +87,7 @@ class ChannelsFirst final : public WinogradExecutable {
                       .tap_count = g.group_channels,
                       .weights = nullptr,
                       .acc = nullptr,
-                      .acc_stride = g.stride,
-                      .accumulate = false};
+                      .acc_stride = g.stride};
         const TileKernel kernel = tile_.kernels[static_cast<std::size_t>(width - 1)];
         for (std::int64_t block = from; block < end; ++block) {
           args.weights = weights + packed_panel(task.group, block, product);

@@ -78,8 +78,7 @@ class ChannelsLast final : public WinogradExecutable {
                       .tap_count = g.group_channels,
                       .weights = nullptr,
                       .acc = nullptr,
-                      .acc_stride = g.chunk_filters,
-                      .accumulate = false};
+                      .acc_stride = g.chunk_filters};
         const TileKernel kernel = tile_.kernels[static_cast<std::size_t>(vectors_of(block) - 1)];
         for (std::int64_t tile = 0; tile < task.tiles; tile += kTilesOfPixels) {
           args.weights = tiles_of(memory, tile) + product * g.channel_rows * g.stride;
