@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "convtune/problem.h"
@@ -23,13 +24,27 @@ inline double microseconds(double cycles, const DeviceInfo& on) {
 // any cache has lost its purpose.
 constexpr double kMaxScratchBytes = 256.0 * 1024 * 1024;
 
-// Keeps the first of ranked configs, no more than half of them of one value of `stream` where there are
-// others: stores cost differently on each processor.
+// Moves the first `head` of ranked configs of which no more than `most` are of one kind to the front, and
+// returns how many these are: configs of one kind are estimated alike and are wrong alike. The others keep
+// their order.
+template <class Ranked, class Kind>
+std::size_t mix_kinds(std::vector<Ranked>& ranked, std::size_t head, std::size_t most, const Kind& kind) {
+  std::map<decltype(kind(ranked.front().config)), std::size_t> counts;
+  std::vector<Ranked> first, others;
+  for (const Ranked& one : ranked) {
+    const bool joins = first.size() < head && counts[kind(one.config)]++ < most;
+    (joins ? first : others).push_back(one);
+  }
+  ranked = first;
+  ranked.insert(ranked.end(), others.begin(), others.end());
+  return first.size();
+}
+
+// Keeps `most` of ranked configs, no more than half of them of one value of `stream` where there are others:
+// stores cost differently on each processor.
 template <class Ranked>
 void keep_mixed(std::vector<Ranked>& ranked, std::size_t most) {
-  std::size_t of_stream[3] = {};
-  std::stable_partition(ranked.begin(), ranked.end(),
-                        [&](const Ranked& one) { return of_stream[one.config.stream]++ < (most + 1) / 2; });
+  mix_kinds(ranked, most, (most + 1) / 2, [](const auto& config) { return config.stream; });
   ranked.resize(std::min(ranked.size(), most));
   std::stable_sort(ranked.begin(), ranked.end(),
                    [](const Ranked& a, const Ranked& b) { return a.estimate < b.estimate; });

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <set>
 #include <utility>
 
@@ -119,16 +118,6 @@ double estimate(const ConvProblem& a, const DeviceInfo& info, const AmxConfig& c
   return estimate_time(target, work);
 }
 
-// Sorts, and leaves the best of every way to read the window and to store: configs of one kind are estimated
-// alike and are wrong alike.
-void keep_of_each_kind(std::vector<Ranked>& ranked, int most) {
-  std::stable_sort(ranked.begin(), ranked.end());
-  std::map<std::pair<int, int>, int> kept;
-  std::erase_if(ranked, [&](const Ranked& one) {
-    return ++kept[{one.config.gathered, one.config.stream}] > most;
-  });
-}
-
 }  // namespace
 
 double amx_cycles(const ConvProblem& problem, const DeviceInfo& info, const AmxConfig& config) {
@@ -209,7 +198,9 @@ std::vector<AmxConfig> amx_candidates(const ConvProblem& problem, const DeviceIn
                 of_tile.push_back({estimate(problem, info, config, geometry), config});
             }
       constexpr int kOfAKind = 6;
-      keep_of_each_kind(of_tile, kOfAKind);
+      std::stable_sort(of_tile.begin(), of_tile.end());
+      of_tile.resize(mix_kinds(of_tile, of_tile.size(), kOfAKind,
+                               [](const AmxConfig& c) { return std::pair(c.gathered, c.stream); }));
       all.insert(all.end(), of_tile.begin(), of_tile.end());
     }
   std::stable_sort(all.begin(), all.end());

@@ -136,24 +136,6 @@ double estimate(const ConvProblem& problem, const DeviceInfo& info, const Direct
   return estimate_time(target, work);
 }
 
-// Configs of one kind are estimated alike and are wrong alike: of each no more than two among the first, from
-// which a search climbs.
-void mix_head(std::vector<Ranked>& ranked) {
-  constexpr std::ptrdiff_t kHead = 12, kOfAKind = 2;
-  const auto same_kind = [](const DirectConfig& a, const DirectConfig& b) {
-    return std::tie(a.vector_bits, a.channels, a.vectors, a.cols, a.flat, a.stream, a.staged) ==
-           std::tie(b.vector_bits, b.channels, b.vectors, b.cols, b.flat, b.stream, b.staged);
-  };
-  auto head_end = ranked.begin();
-  for (auto next = ranked.begin(); next != ranked.end() && head_end - ranked.begin() < kHead; ++next) {
-    const auto of_this = std::count_if(
-        ranked.begin(), head_end, [&](const Ranked& one) { return same_kind(one.config, next->config); });
-    if (of_this >= kOfAKind) continue;
-    std::rotate(head_end, next, next + 1);
-    ++head_end;
-  }
-}
-
 }  // namespace
 
 double direct_cycles(const ConvProblem& problem, const DeviceInfo& info, const DirectConfig& config) {
@@ -308,7 +290,10 @@ std::vector<DirectConfig> direct_candidates(const ConvProblem& problem, const De
     }
   }
   std::stable_sort(all.begin(), all.end());
-  mix_head(all);
+  // A search climbs from the first dozen.
+  mix_kinds(all, 12, 2, [](const DirectConfig& c) {
+    return std::tuple(c.vector_bits, c.channels, c.vectors, c.cols, c.flat, c.stream, c.staged);
+  });
   std::vector<DirectConfig> configs;
   for (const Ranked& ranked : all) configs.push_back(ranked.config);
   return configs;
