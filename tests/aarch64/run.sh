@@ -21,4 +21,4 @@ GTEST_TOTAL_SHARDS=2 GTEST_SHARD_INDEX=0 run max,sve256=on "$1" &
 first=$!
 GTEST_TOTAL_SHARDS=2 GTEST_SHARD_INDEX=1 run max,sve256=on "$1"
 wait "$first"
-run max,sve=off "$1" 'ImplicitGemm.*:TensorKernels.*:InstructionSets.*'
+run max,sve=off "$1" 'Table/CpuAlgorithms.*:ImplicitGemm.*:TensorKernels.*:InstructionSets.*'

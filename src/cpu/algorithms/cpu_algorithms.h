@@ -15,7 +15,7 @@ const Algorithm& winograd();
 const Algorithm& winograd_filters();
 const Algorithm& winograd_rows();
 
-// All of them, in the order in which an unmeasured problem is offered round.
+// Lists all of them, in the order in which an unmeasured problem is offered round.
 std::vector<const Algorithm*> own_algorithms();
 
 }  // namespace convtune::cpu

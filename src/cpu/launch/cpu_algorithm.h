@@ -1,4 +1,4 @@
-// What the CPU's algorithms have in common. Each says what differs, as data; everything that an Algorithm
+// Base of the CPU's algorithms. Each says what differs, as data; everything that an Algorithm
 // answers follows from that.
 #pragma once
 
@@ -55,7 +55,7 @@ class CpuAlgorithmOf : public Algorithm {
       return Support::no(error.what());
     }
   }
-  // At the measured peak, or at half or a quarter of it with narrower vectors than the processor has.
+  // Counts at the measured peak, or at half or a quarter of it with narrower vectors than the processor has.
   double bound_us(const ConvProblem& problem, const DeviceInfo& device, const Config& config,
                   const Ceilings& ceilings) const final {
     if (!parts_.multiply_adds) return 0;

@@ -1,11 +1,7 @@
-// The implicit GEMM: every register tile of every instruction set, and the promises of floats.
+// The implicit GEMM: every register tile of every instruction set, its bound, and its estimate beside that of
+// direct.
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <cstring>
-#include <limits>
-#include <set>
-#include <tuple>
 #include <vector>
 
 #include "base/random_bits.h"
@@ -19,7 +15,6 @@
 #include "problem/activation.h"
 #include "problem/config_fields.h"
 #include "problem/random_problem.h"
-#include "unit/cpu/real_tensors.h"
 
 namespace convtune::implicit_gemm_test {
 namespace {
@@ -33,22 +28,6 @@ const DeviceInfo& info() {
 std::string check(const ConvProblem& problem, const ImplicitGemmConfig& config) {
   Testbed bed(problem, cpu::backend(), TestData::integer, 7, 0);
   return bed.check(*cpu::implicit_gemm().build(problem, info(), to_config(config))).failure;
-}
-
-// y by a config, as floats.
-std::vector<float> run(const Host& host, const ImplicitGemmConfig& config, int threads = 2) {
-  DeviceInfo device = info();
-  device.units = threads;
-  return host.run(*cpu::implicit_gemm().build(host.problem, device, to_config(config)));
-}
-
-// A problem's first candidate, and the first of every other way of reading x and of multiplying.
-std::vector<ImplicitGemmConfig> one_of_each_kind(const ConvProblem& problem) {
-  std::set<std::tuple<int, int, int>> kinds;
-  std::vector<ImplicitGemmConfig> configs;
-  for (const ImplicitGemmConfig& config : cpu::implicit_gemm_candidates(problem, info()))
-    if (kinds.emplace(config.bf16, config.staged, config.joined).second) configs.push_back(config);
-  return configs;
 }
 
 TEST(ImplicitGemm, ReadsRowsOfTheFilterInPlanes) {
@@ -177,76 +156,18 @@ TEST(ImplicitGemm, EveryTileOfEveryInstructionSetOnTheEdgeCases) {
   EXPECT_GT(joined, 10);
 }
 
-TEST(ImplicitGemm, NanAndInfSpreadExactlyAsInTheOracle) {
-  const float specials[] = {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
-                            -std::numeric_limits<float>::infinity()};
-  for (const char* text :
-       {"mb1ic3ih9iw11oc7kh3sh2ph1 act=relu", "mb2ic5ih6iw7oc18kh3ph1 layout=nhwc",
-        "mb1ic7ih5iw6oc18kh1 act=silu", "mb1ic3ih6iw9oc18kh3 layout=nhwc dtype=bf16",
-        "mb1ic3ih6iw9oc18kh3ph1 dtype=bf16", "mb1ic3ih7iw9oc18kh3ph1sh2 layout=nhwc dtype=f16",
-        "mb1ic5ih6iw7oc18kh3ph1 layout=nhwc dtype=bf16 act=sigmoid residual=1",
-        "mb1ic4ih6iw7oc18kh3ph2dh1 dtype=bf16 act=silu", "mb1ic4ih6oc5kh1 layout=nhwc act=hardswish",
-        "mb1ic4ih6oc5kh3ph1 layout=nhwc dtype=f16 act=gelu_tanh rounding=eager",
-        "mb1ic4ih6oc5kh1 act=gelu_erf", "g2mb1ic4ih6oc6kh3sh2ph2dh1 bias=0 layout=nhwc act=leaky_relu:0.5"}) {
-    const ConvProblem problem = parse_problem(text);
-    for (const ImplicitGemmConfig& config : one_of_each_kind(problem))
-      for (const float special : specials) {
-        for (std::size_t at = 0; at < Host(problem).x.size();
-             at += problem.input_elements() < 200 ? 7 : 131) {
-          Host host(problem);
-          host.x[at] = special;
-          expect_as_in_oracle(host, run(host, config));
-        }
-        // Over the padding a weight is never multiplied.
-        Host host(problem);
-        host.w.front() = special;
-        host.w.back() = std::numeric_limits<float>::quiet_NaN();
-        expect_as_in_oracle(host, run(host, config));
-      }
-  }
-}
-
-TEST(ImplicitGemm, SameBitsForAnyNumberOfThreadsAndAnyAlignment) {
-  for (const char* text : {"mb3ic4ih20oc40kh3ph1", "mb2ic37ih9oc33kh3ph1 layout=nhwc act=silu",
-                           "mb2ic6ih9oc33kh1 layout=nhwc dtype=bf16", "mb2ic70ih9oc33kh1",
-                           "mb2ic3ih19oc64kh5sh2ph2 layout=nhwc dtype=bf16",
-                           "mb2ic3ih19oc64kh5sh2ph2 layout=nhwc", "mb5ic40ih7oc64kh3ph1 dtype=bf16"}) {
-    const ConvProblem problem = parse_problem(text);
-    for (ImplicitGemmConfig config : one_of_each_kind(problem)) {
-      config.rows = 3, config.filters = 16;
-      const std::vector<float> expected = run(Host(problem), config, 1);
-      for (const int threads : {2, 3, 16})
-        for (const std::int64_t shift : {0, 1, 8}) {
-          const std::vector<float> y = run(Host(problem, shift), config, threads);
-          EXPECT_EQ(std::memcmp(y.data(), expected.data(), y.size() * sizeof(float)), 0)
-              << text << " with " << to_string(to_config(config)) << ", " << threads << " threads";
-        }
-    }
-  }
-}
-
-TEST(ImplicitGemm, CandidatesAreAcceptedAndDistinctAndBoundNoLessThanTheProblem) {
-  int lists = 0;
+TEST(ImplicitGemm, BoundsNoLessThanTheProblem) {
   for (std::uint64_t i = 0; i < 300; ++i) {
     const ConvProblem problem = random_problem_of_any_kind(5, i);
     if (!cpu::implicit_gemm_supports(problem, info())) continue;
-    std::set<std::string> texts;
-    const auto configs = cpu::implicit_gemm_candidates(problem, info());
-    EXPECT_FALSE(configs.empty()) << to_string(problem);
-    for (const ImplicitGemmConfig& config : configs) {
-      const Config text = to_config(config);
-      texts.insert(to_string(text));
-      EXPECT_TRUE(cpu::implicit_gemm_accepts(problem, info(), config)) << *texts.rbegin();
-      const int products = config.bf16 != 0 ? 2 : 1;
-      const double us = cpu::implicit_gemm().bound_us(problem, info(), text, {1e9 / products, 1e9});
-      if (config.vector_bits == cpu::widest_vector_bits(info())) {
-        EXPECT_GE(us * 1e3 * 1.000001, problem.flops()) << to_string(problem) << " with " << to_string(text);
-      }
+    for (const ImplicitGemmConfig& config : cpu::implicit_gemm_candidates(problem, info())) {
+      if (config.vector_bits != cpu::widest_vector_bits(info())) continue;
+      const double flops_per_second = config.bf16 != 0 ? 5e8 : 1e9;
+      const double us =
+          cpu::implicit_gemm().bound_us(problem, info(), to_config(config), {flops_per_second, 1e9});
+      EXPECT_GE(us * 1e3 * 1.000001, problem.flops()) << to_string(problem) << to_string(to_config(config));
     }
-    EXPECT_EQ(texts.size(), configs.size()) << to_string(problem);
-    ++lists;
   }
-  EXPECT_GT(lists, 100);
 }
 
 // Covers what is planned where nothing was measured, for a processor with AVX-512, whichever this one is.
@@ -281,15 +202,10 @@ TEST(ImplicitGemm, RefusesConfigsThatMakeNoSense) {
     change(config);
     return cpu::implicit_gemm().accepts(problem, info(), to_config(config)).reason();
   };
-  EXPECT_NE(reason([](auto& c) { c.vector_bits = 1024; }), "");
-  EXPECT_NE(reason([](auto& c) { c.vector_bits = 192; }), "");
-  EXPECT_NE(reason([](auto& c) { c.pixels = 0; }), "");
   EXPECT_NE(reason([](auto& c) { c.pixels = 12, c.vectors = 4; }).find("12x4"), std::string::npos);
-  EXPECT_NE(reason([](auto& c) { c.rows = 0; }), "");
   EXPECT_NE(reason([](auto& c) { c.bf16 = 1; }).find("bf16"), std::string::npos);
   EXPECT_NE(reason([](auto& c) { c.staged = 0; }).find("padding"), std::string::npos);
   EXPECT_NE(reason([](auto& c) { c.joined = 1, c.channels = 2; }).find("channels=0"), std::string::npos);
-  EXPECT_FALSE(cpu::implicit_gemm().accepts(problem, info(), parse_config("pixels=1")));
 }
 
 TEST(ImplicitGemm, StepsAsideWithAReason) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <string>
@@ -18,7 +19,7 @@ namespace convtune {
 
 // Filled with small reals; as bytes, `shift` elements off any alignment.
 struct Host {
-  explicit Host(const ConvProblem& problem, std::int64_t shift = 0) : problem(problem) {
+  explicit Host(const ConvProblem& problem, std::int64_t shift = 0) : problem(problem), shift(shift) {
     const auto fill = [&](DType type, std::int64_t count, std::uint64_t stream) {
       std::vector<float> values(static_cast<std::size_t>(count));
       for (std::size_t i = 0; i < values.size(); ++i)
@@ -30,27 +31,40 @@ struct Host {
     w = fill(problem.dtype.w, problem.weight_elements(), 1);
     bias = fill(problem.dtype.bias, problem.k, 2);
     residual = fill(problem.dtype.y, problem.output_elements(), 3);
-    x_shift = shift * size_of(problem.dtype.x), y_shift = shift * size_of(problem.dtype.y);
   }
 
-  // y, as floats.
-  std::vector<float> run(const Executable& executable) const {
-    const auto placed = [](const std::vector<unsigned char>& bytes, std::int64_t shift) {
-      std::vector<unsigned char> memory(static_cast<std::size_t>(shift));
+  // y as floats; with the residual in its place, or beside it. Nothing around y is written.
+  std::vector<float> run(const Executable& executable, bool in_place = false) const {
+    constexpr unsigned char kFence = 0xA5;
+    constexpr std::size_t kFenceBytes = 128;
+    const auto placed = [&](DType type, const std::vector<float>& values, std::size_t fence = 0) {
+      std::vector<unsigned char> memory(fence + static_cast<std::size_t>(shift * size_of(type)), kFence);
+      const std::vector<unsigned char> bytes = to_bytes(type, values);
       memory.insert(memory.end(), bytes.begin(), bytes.end());
+      memory.insert(memory.end(), fence, kFence);
       return memory;
     };
-    const auto x_bytes = placed(to_bytes(problem.dtype.x, x), x_shift);
-    const auto residual_bytes = placed(to_bytes(problem.dtype.y, residual), y_shift);
-    std::vector<unsigned char> y_bytes(residual_bytes.size());
+    const auto begin = [&](auto& memory, DType type, std::size_t fence = 0) {
+      return memory.data() + fence + shift * size_of(type);
+    };
+    const DType type = problem.dtype.y;
+    const auto x_bytes = placed(problem.dtype.x, x), w_bytes = placed(problem.dtype.w, w),
+               bias_bytes = placed(problem.dtype.bias, bias), added = placed(type, residual);
+    std::vector<unsigned char> memory = placed(type, residual, kFenceBytes);
+    unsigned char* const y = begin(memory, type, kFenceBytes);
     const auto packed = cpu::backend().allocate(executable.packed_bytes());
-    executable.pack(to_bytes(problem.dtype.w, w).data(), to_bytes(problem.dtype.bias, bias).data(),
-                    packed.get(), nullptr);
-    executable.run({.x = x_bytes.data() + x_shift,
-                    .residual = problem.residual ? residual_bytes.data() + y_shift : nullptr,
-                    .y = y_bytes.data() + y_shift},
+    executable.pack(begin(w_bytes, problem.dtype.w),
+                    problem.bias ? begin(bias_bytes, problem.dtype.bias) : nullptr, packed.get(), nullptr);
+    executable.run({.x = begin(x_bytes, problem.dtype.x),
+                    .residual = !problem.residual ? nullptr
+                                : in_place        ? y
+                                                  : begin(added, type),
+                    .y = y},
                    packed.get(), nullptr);
-    return to_floats(problem.dtype.y, y_bytes.data() + y_shift, problem.output_elements());
+    const auto is_fence = [](unsigned char byte) { return byte == kFence; };
+    EXPECT_TRUE(std::all_of(memory.data(), y, is_fence)) << to_string(problem);
+    EXPECT_TRUE(std::all_of(memory.end() - kFenceBytes, memory.end(), is_fence)) << to_string(problem);
+    return to_floats(type, y, problem.output_elements());
   }
 
   double expected(std::int64_t index) const {
@@ -60,19 +74,20 @@ struct Host {
   }
 
   ConvProblem problem;
+  std::int64_t shift;
   std::vector<float> x, w, bias, residual;
-  std::int64_t x_shift = 0, y_shift = 0;
 };
 
-// NaN and infinities are where the oracle has them, and nothing else is far from its values.
-inline void expect_as_in_oracle(const Host& host, const std::vector<float>& y) {
+// NaN and infinities are where the oracle has them, and with `digits` nothing else is far from its values.
+inline void expect_as_in_oracle(const Host& host, const std::vector<float>& y, bool digits = true) {
+  const bool half = host.problem.dtype != DType::f32;
   for (std::size_t i = 0; i < y.size(); ++i) {
     const double expected = host.expected(static_cast<std::int64_t>(i));
     EXPECT_EQ(std::isnan(expected), std::isnan(y[i])) << to_string(host.problem) << " y[" << i << "]";
     if (std::isinf(expected)) {
       EXPECT_EQ(static_cast<float>(expected), y[i]) << to_string(host.problem);
-    } else if (std::isfinite(expected)) {
-      EXPECT_NEAR(expected, y[i], 0.1) << to_string(host.problem);
+    } else if (digits && std::isfinite(expected)) {
+      EXPECT_NEAR(expected, y[i], (half ? 0.02 : 1e-4) * (1 + std::abs(expected))) << to_string(host.problem);
     }
   }
 }

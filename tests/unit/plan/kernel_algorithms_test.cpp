@@ -1,5 +1,5 @@
-// Every kernel of the table without a GPU: it offers what it accepts, refuses with a reason, and compiles as
-// planned. What is special to one is in the test of its name.
+// Every kernel of the table without a GPU: it compiles as planned. What every algorithm owes is in
+// algorithms_test.cpp, what is special to one in the test of its name.
 #include <gtest/gtest.h>
 
 #include "kernel_expectations.h"
@@ -27,50 +27,6 @@ TEST_P(KernelAlgorithms, HasProblemsToBeTestedOn) {
   EXPECT_GE(taken(small_problems()).size(), 4u);
   EXPECT_GE(taken(suite_problems(2)).size(), 1u);
   EXPECT_GE(taken(random_layers(960)).size(), 40u);
-}
-
-TEST_P(KernelAlgorithms, RefusesWithAReason) {
-  for (const ComputeCapability capability : {ComputeCapability{}, {7, 5}, {8, 0}, {9, 0}, {10, 0}})
-    for (const ConvProblem& problem : small_and_real()) {
-      const Support support = algorithm().supports(problem, gpu(capability));
-      EXPECT_EQ(support.reason().empty(), static_cast<bool>(support)) << to_string(problem);
-      EXPECT_EQ(algorithm().candidates(problem, gpu(capability)).empty(), !support) << to_string(problem);
-      EXPECT_FALSE(capability.major < 8 && support) << to_string(problem);
-    }
-}
-
-TEST_P(KernelAlgorithms, OffersWhatItAccepts) {
-  for (const ComputeCapability capability : {ComputeCapability{8, 0}, {8, 6}, {9, 0}, {12, 0}})
-    for (const ConvProblem& problem : taken(small_and_real(), capability)) {
-      const std::vector<Config> configs = algorithm().candidates(problem, gpu(capability));
-      for (const Config& config : spread(configs, 50))
-        EXPECT_TRUE(algorithm().accepts(problem, gpu(capability), config))
-            << to_string(problem) << " with " << to_string(config);
-    }
-}
-
-// Records and command lines come from outside.
-TEST_P(KernelAlgorithms, TakesNoConfigThatIsNotOfItsFields) {
-  for (const ConvProblem& problem : spread(taken(small_and_real()), 4)) {
-    const Config good = algorithm().candidates(problem, gpu()).front();
-    const auto accepts = [&](const Config& config) {
-      return static_cast<bool>(algorithm().accepts(problem, gpu(), config));
-    };
-    Config longer = good;
-    longer.values.emplace_back("unheard_of", 1);
-    EXPECT_FALSE(accepts(longer));
-    EXPECT_FALSE(accepts({}));
-    for (std::size_t i = 0; i < good.values.size(); ++i) {
-      Config other = good;
-      other.values.erase(other.values.begin() + static_cast<std::ptrdiff_t>(i));
-      EXPECT_FALSE(accepts(other)) << to_string(other);
-      for (const std::int64_t wrong : {std::int64_t{-1}, good.values[i].second + (std::int64_t{1} << 32)}) {
-        other = good;
-        other.values[i].second = wrong;
-        EXPECT_FALSE(accepts(other)) << to_string(other);
-      }
-    }
-  }
 }
 
 // Packing reads the tensors that come, which may end where a mapping of memory does: tiles of filters

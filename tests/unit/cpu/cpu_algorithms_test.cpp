@@ -1,0 +1,225 @@
+// Every algorithm of the CPU: exact on integers, NaN and infinities as the oracle has them, the same bits for
+// any number of threads and wherever tensors begin. An algorithm is tested by being in the table; what is
+// special to one is in the test of its name.
+#include "cpu/algorithms/cpu_algorithms.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/random_bits.h"
+#include "convtune/cases.h"
+#include "cpu/backend/cpu_backend.h"
+#include "measure/testbed.h"
+#include "problem/config_fields.h"
+#include "problem/random_problem.h"
+#include "unit/cpu/amx_model.h"
+#include "unit/cpu/real_tensors.h"
+
+namespace convtune::cpu_algorithms_test {
+namespace {
+
+DeviceInfo device(int threads = cpu::backend().info().units) {
+  DeviceInfo info = cpu::backend().info();
+  info.units = threads;
+  return info;
+}
+
+// The table; where the processor has no AMX, its algorithm has a model of the tiles.
+std::vector<const Algorithm*> own_algorithms() {
+  std::vector<const Algorithm*> all = cpu::own_algorithms();
+  std::ranges::replace(all, &cpu::amx(), &amx_or_model());
+  return all;
+}
+
+// Small problems of every kind that some algorithm is made for: strides, dilations, groups, one-sided
+// padding, rests of vectors and of tiles, both layouts, each type and activation.
+const char* const kProblems[] = {
+    // Few channels.
+    "mb1ic3ih9iw11oc7kh3sh2ph1 act=relu", "mb2ic2ih6iw7oc5kh3ph1", "mb1ic3ih6iw19oc3kh3 dtype=bf16 act=relu",
+    "mb1ic3ih7iw19oc3kh3sh2ph1 dtype=bf16",
+    "mb1ic3ih6iw37oc18kh3ph1 layout=nhwc dtype=bf16 act=sigmoid residual=1",
+    "mb2ic3ih19oc32kh5sh2ph2 layout=nhwc dtype=bf16", "mb2ic3ih17iw53oc19kh3ph1 dtype=bf16",
+    "g2mb1ic4ih6oc6kh3sh2ph2dh1 bias=0 layout=nhwc act=leaky_relu:0.5",
+    "g2mb1ic4ih6oc6kh3sh2ph2dh1 bias=0 layout=nhwc dtype=bf16",
+    "mb1ic4ih6iw7oc18kh3ph2dh1 dtype=bf16 act=silu",
+    // Channels that are summed, and outputs of whole vectors.
+    "mb2ic5ih6iw7oc18kh3ph1 layout=nhwc", "mb1ic7ih5iw6oc18kh1 act=silu", "mb1ic4ih6oc5kh1 act=gelu_erf",
+    "mb1ic4ih6oc5kh1 layout=nhwc act=hardswish",
+    "mb1ic4ih6oc5kh3ph1 layout=nhwc dtype=f16 act=gelu_tanh rounding=eager",
+    "mb2ic6ih9oc33kh1 layout=nhwc dtype=bf16 residual=1",
+    "mb2ic37ih9oc33kh3ph1 layout=nhwc act=silu residual=1",
+    // One channel a group, or few.
+    "g16mb1ic16ih9iw17oc16kh3ph1 residual=1 act=relu", "g16mb1ic16ih12oc32kh5sh2ph2",
+    "g35mb1ic35ih6iw9oc35kh3ph1 layout=nhwc residual=1", "g5mb2ic5ih9iw37oc5kh3ph1 residual=1 dtype=bf16",
+    "g35mb1ic35ih9iw17oc35kh3ph1 dtype=bf16 layout=nhwc residual=1", "g8mb1ic32ih9iw17oc32kh3ph1 layout=nhwc",
+    "g9mb1ic36ih6iw9oc36kh3ph1 residual=1 dtype=bf16 layout=nhwc",
+    // Fewer products: 3x3 filters, dilated ones, parts of others; rows of a few channels.
+    "mb2ic16ih9iw11oc17kh3ph1 precision=tf32 act=relu",
+    "g2mb1ic32ih7iw8oc36kh3ph2 precision=fp32 act=clip:-1:1",
+    "mb1ic16ih9iw12oc17kh3ph2dh1dw2 precision=tf32 act=relu",
+    "mb1ic16ih9iw11oc17kh3ph1 precision=tf32 layout=nhwc", "mb1ic50ih13iw18oc33kh3sh2ph1 precision=fp32",
+    "mb1ic40ih7iw16oc20kh3ph1 precision=fp32", "mb1ic3ih29iw31oc33kh7sh2ph3 act=relu",
+    "mb1ic3ih33iw27oc32kh11sh4ph2", "mb1ic3ih9iw101oc33kh7sh2ph3",
+    "mb2ic3ih9iw19oc17kh3ph1 precision=fp32 act=relu",
+    "g2mb1ic8ih7iw18oc36kh3ph2 precision=fp32 act=clip:-1:1", "mb3ic3ih13iw48oc20kh3ph1 precision=fp32"};
+
+class CpuAlgorithms : public testing::TestWithParam<const Algorithm*> {
+ protected:
+  const Algorithm& algorithm() { return *GetParam(); }
+  bool takes(const ConvProblem& problem) { return bool(algorithm().supports(problem, device())); }
+  std::vector<ConvProblem> problems() {
+    std::vector<ConvProblem> taken;
+    for (const char* text : kProblems)
+      if (const ConvProblem problem = parse_problem(text); takes(problem)) taken.push_back(problem);
+    return taken;
+  }
+  // The best candidate, and the best of each other combination of its flags: fields of two or three values.
+  std::vector<Config> one_of_each_kind(const ConvProblem& problem) {
+    const std::vector<ConfigField> fields = algorithm().fields();
+    std::set<std::vector<std::int64_t>> kinds;
+    std::vector<Config> some;
+    for (const Config& config : algorithm().candidates(problem, device())) {
+      std::vector<std::int64_t> flags;
+      for (const ConfigField& field : fields)
+        if (field.most - field.least <= 2) flags.push_back(config.at(field.name));
+      if (kinds.insert(flags).second) some.push_back(config);
+    }
+    return some;
+  }
+  std::unique_ptr<Executable> build(const ConvProblem& problem, const Config& config,
+                                    int threads = device().units) {
+    return algorithm().build(problem, device(threads), config);
+  }
+};
+
+TEST_P(CpuAlgorithms, HasProblemsToBeTestedOn) {
+  EXPECT_GE(problems().size(), 4U);
+}
+
+TEST_P(CpuAlgorithms, HasAHashOfItsCode) {
+  EXPECT_EQ(algorithm().source_hash().size(), 16U);
+}
+
+TEST_P(CpuAlgorithms, RefusesVectorsThatNobodyHas) {
+  const ConvProblem problem = problems().front();
+  Config config = one_of_each_kind(problem).front();
+  const auto bits =
+      std::ranges::find(config.values, "vector_bits", [](const auto& field) { return field.first; });
+  if (bits == config.values.end()) GTEST_SKIP() << "its vectors are the processor's";
+  bits->second = 192;
+  EXPECT_NE(algorithm().accepts(problem, device(), config).reason().find("192"), std::string::npos);
+}
+
+TEST_P(CpuAlgorithms, IsExactOnIntegers) {
+  std::vector<ConvProblem> all = problems();
+  for (const char* suite : {"edges", "depthwise"})
+    for (ConvProblem problem : load_suite(suite)) {
+      problem.n = std::min<std::int64_t>(problem.n, 2);
+      if (problem.flops() < 1e8) all.push_back(problem);
+    }
+  for (std::uint64_t i = 0; i < 300; ++i) {
+    all.push_back(random_problem_of_any_kind(9, i));
+    if (i % 4 == 0) all.back().dtype.x = all.back().dtype.w = DType::bf16;
+  }
+  std::erase_if(all, [&](const ConvProblem& problem) { return problem.n == 0 || !takes(problem); });
+  std::uint64_t draw = 0;
+  for (const ConvProblem& problem : all) {
+    Testbed bed(problem, cpu::backend(), TestData::integer, 7, 0);
+    const std::vector<Config> offered = algorithm().candidates(problem, device());
+    ASSERT_FALSE(offered.empty()) << to_string(problem);
+    for (int repeat = 0; repeat < 2; ++repeat) {
+      const Config& config = offered[random_bits(23, draw++) % offered.size()];
+      EXPECT_EQ(bed.check(*build(problem, config)).failure, "")
+          << to_string(problem) << " with " << to_string(config);
+    }
+  }
+}
+
+// Changes one number at a time, in each tensor. Over the padding a weight is never multiplied; what overflows
+// on the way to a finite output is looked at again.
+TEST_P(CpuAlgorithms, SpecialNumbersSpreadExactlyAsInTheOracle) {
+  constexpr float kInf = std::numeric_limits<float>::infinity(),
+                  kNan = std::numeric_limits<float>::quiet_NaN(), kHuge = 3e38F;
+  std::uint64_t draw = 0;
+  for (const ConvProblem& problem : problems()) {
+    Host host(problem);
+    for (const Config& config : one_of_each_kind(problem)) {
+      const auto executable = build(problem, config);
+      for (std::vector<float>* tensor : {&host.x, &host.w, &host.bias, &host.residual})
+        for (const float special : {kNan, kInf, -kInf, kHuge}) {
+          if ((tensor == &host.residual && !problem.residual) || (tensor == &host.bias && !problem.bias))
+            continue;
+          if (special == kHuge && problem.dtype != DType::f32) continue;
+          const std::size_t at = random_bits(5, draw++) % tensor->size();
+          const float before = std::exchange((*tensor)[at], special);
+          // Beside a huge number a sum may have lost all its digits.
+          expect_as_in_oracle(host, host.run(*executable), special != kHuge);
+          (*tensor)[at] = before;
+        }
+    }
+  }
+}
+
+TEST_P(CpuAlgorithms, SameBitsForAnyNumberOfThreadsWhereverTensorsBegin) {
+  for (const ConvProblem& problem : problems())
+    for (const Config& config : one_of_each_kind(problem)) {
+      const std::vector<float> expected = Host(problem).run(*build(problem, config, 1));
+      for (const auto& [threads, shift] : {std::pair{1, 1}, {2, 0}, {3, 5}, {4, 8}, {16, 15}})
+        EXPECT_EQ(Host(problem, shift).run(*build(problem, config, threads)), expected)
+            << to_string(problem) << " with " << to_string(config) << ", " << threads << " threads";
+    }
+}
+
+// Covers outputs that the last part of a vector or the last tile computes twice: a residual is added once.
+TEST_P(CpuAlgorithms, TheResidualMayBeTheOutput) {
+  for (const ConvProblem& problem : problems())
+    for (const Config& config : one_of_each_kind(problem)) {
+      if (!problem.residual) continue;
+      const auto executable = build(problem, config);
+      const Host host(problem);
+      EXPECT_EQ(host.run(*executable, true), host.run(*executable))
+          << to_string(problem) << " with " << to_string(config);
+    }
+}
+
+TEST_P(CpuAlgorithms, RunsInSeveralThreadsAtOnce) {
+  const ConvProblem problem = problems().front();
+  const auto executable = build(problem, one_of_each_kind(problem).front());
+  const Host host(problem);
+  const std::vector<float> expected = host.run(*executable);
+  const auto repeat = [&] {
+    for (int i = 0; i < 20; ++i) EXPECT_EQ(host.run(*executable), expected);
+  };
+  std::thread other(repeat);
+  repeat();
+  other.join();
+}
+
+TEST_P(CpuAlgorithms, OffersEachConfigOnce) {
+  std::vector<ConvProblem> all = problems();
+  for (std::uint64_t i = 0; i < 200; ++i) {
+    all.push_back(random_problem_of_any_kind(5, i));
+    if (i % 2 == 0) all.back().dtype.x = all.back().dtype.w = DType::bf16;
+  }
+  for (const ConvProblem& problem : all) {
+    const std::vector<Config> offered = algorithm().candidates(problem, device());
+    std::set<std::string> texts;
+    for (const Config& config : offered) texts.insert(to_string(config));
+    EXPECT_EQ(texts.size(), offered.size()) << to_string(problem);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, CpuAlgorithms, testing::ValuesIn(own_algorithms()),
+                         [](const auto& info) { return std::string(info.param->name()); });
+
+}  // namespace
+}  // namespace convtune::cpu_algorithms_test
