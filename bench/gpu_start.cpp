@@ -1,4 +1,4 @@
-// Defines what it takes to get going on a GPU, from nothing and from what was kept: a candidate compiled cold
+// Measures the time to get going on a GPU, from nothing and from what was kept: a candidate compiled cold
 // and from the cache, a search, a plan from its record. `gpu_start [PROBLEM [BUDGET_SECONDS]]`; prints four
 // lines.
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// Defines what the charts are drawn with: axes, shapes by the classes of the style sheet, the frame round
+// The parts that charts are drawn with: axes, shapes by the classes of the style sheet, the frame round
 // them.
 #pragma once
 

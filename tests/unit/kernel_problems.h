@@ -1,4 +1,4 @@
-// Defines what every kernel of the table is tested on: which there are, and problems of every kind that a
+// The kernels of the table and what they are tested on: problems of every kind that a
 // kernel is made for. A kernel takes part in what it supports, so a new one is tested by being in the table.
 #pragma once
 

@@ -17,7 +17,7 @@ struct CudnnSession {
   std::optional<CudnnDescriptor> device = std::nullopt;  // null if there is no handle
 };
 
-// Made at the first call and kept. Throws Error where cuDNN or the device is not to be had.
+// Made at the first call and kept. Throws Error where cuDNN or the device is missing.
 CudnnSession& cudnn_session(int device);
 
 // For a device by its properties as cuDNN itself writes them, from 9.8 on: a JSON object of numbers.

@@ -1,4 +1,4 @@
-// Defines what the algorithms with kernels of our own have in common: each says what it takes, which configs
+// The base of the algorithms with kernels of our own: each says what it takes, which configs
 // are worth a try, what one launches (launch_plan.h) and what work that is (time_model.h). Everything else
 // follows from these.
 #pragma once

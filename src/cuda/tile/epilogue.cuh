@@ -14,7 +14,7 @@ namespace convtune {
 __device__ __forceinline__ float times_sigmoid(float v, float power) {
   return v * ptx::rcp_approx(1 + ptx::ex2_approx(power));
 }
-// As above, for two with three special functions, of which an SM computes 16 a clock, not four: with
+// Two sigmoids with three special functions, of which an SM computes 16 a clock, not four: with
 // denominators d and e, 1 / d is e / (d * e). That must stay finite, so powers end at 2^63, and sigmoids up
 // to 2^-62 are 0, by the saturation of a multiply-add that is there anyway. A NaN in a power makes a
 // sigmoid of 0 and leaves the other alone, so `v` must hold that NaN, too.

@@ -1,4 +1,4 @@
-// Defines what two processes say of their outputs, compared.
+// Outputs of two processes are compared.
 #include "triton/triton_run.h"
 
 #include <gmock/gmock.h>

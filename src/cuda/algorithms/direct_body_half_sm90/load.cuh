@@ -10,8 +10,8 @@
 
 namespace convtune::direct_body_half_sm90 {
 
-// Describes what the problem has not (a residual) or TMA cannot store (rows of y that are no multiples of 16
-// bytes) has x's.
+// The tensors' maps. A problem without a residual, or rows of y that TMA cannot store (no multiples of 16
+// bytes), have x's map in its place.
 struct Maps {
   ptx::TensorMap x, y, residual;
 };

@@ -1,5 +1,5 @@
-// Gives the positions of direct_body_sm90.h lie in x and in y. Templates, so that all that is divided by is
-// a constant in device code; constexpr, so that tests need no device.
+// Maps the positions of direct_body_sm90.h to places in x and in y. Templates, so that all that is divided by
+// is a constant in device code; constexpr, so that tests need no device.
 #pragma once
 
 #include "cuda/algorithms/direct_body_sm90/config.h"

@@ -21,9 +21,9 @@ namespace {
 // Smaller filters wait for memory: direct_depthwise_sm80 takes 7 % less for 5x5, a quarter less for 3x3.
 constexpr std::int64_t kLeastTaps = 26;
 
-// Gives what a block's loads are slower by where shared memory leaves L1 the least that it can, an eighth of
-// both: layers of 56 x 56 x 96, 14 rows with a residual took 87 us in three blocks of 211 KB, 12 rows 68 us
-// in three of 187.
+// The factor by which a block's loads are slower where shared memory leaves L1 the least that it can, an
+// eighth of both: on a layer of 56 x 56 x 96, 14 rows with a residual took 87 us in three blocks of 211 KB,
+// 12 rows 68 us in three of 187.
 constexpr double kLittleCache = 1.25;
 bool leaves_little_cache(const DirectDepthwiseHalf& a, const Target& target) {
   return a.blocks * (a.smem_bytes() + target.smem_reserved) > target.smem_per_multiprocessor * 7 / 8;

@@ -120,8 +120,8 @@ __device__ constexpr int sum_of(int pair) {
   return pair / 2 * 4 + pair % 2;
 }
 
-// Handles what lies in sectors of its own: of the first tile of a block's rows of an image those runs that
-// would begin within a sector, of the last what is behind its runs.
+// Stores the sectors that no run of whole sectors covers: in the first tile of a block's rows of an image the
+// runs that would begin within a sector, in the last tile the outputs behind its runs.
 template <DirectStemSm90 config>
 __device__ __forceinline__ void store_ends(const float (&sums)[config.sums()], float* __restrict__ y,
                                            const Tile& tile, int thread) {
