@@ -15,7 +15,6 @@ namespace {
 constexpr double kEnoughOccupancy = 0.5;  // from here on, latency is hidden by what is there
 constexpr double kReachesTheoretical =
     0.8;                             // achieved below this share of it: warps are missing for other reasons
-constexpr double kEnoughBusy = 0.9;  // of the threads; more tasks a tile cost each a window of its own
 constexpr int kLeastRegisters = 24;  // what a thread needs however small its part of the tile is
 
 bool holds(const std::vector<std::int64_t>& values, std::int64_t value) {

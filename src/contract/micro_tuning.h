@@ -31,8 +31,7 @@ struct WarpsAnswer {
 };
 
 // The two parameters, by the names that they have where the list goes, and the only values that the stage may
-// propose; the original's own may lie outside. What is no GPU has parameters of the same kinds: how many
-// workers share a tile, and in how many steps each goes through it.
+// propose; the original's own may lie outside.
 struct StageParameters {
   std::string warps_name = "num_warps", stages_name = "num_stages";
   std::vector<std::int64_t> warps = {2, 4, 8, 16};

@@ -12,6 +12,7 @@
 #include "cpu/algorithms/implicit_gemm/implicit_gemm_kernels.h"
 #include "cpu/backend/cpu_backend.h"
 #include "cpu/tile/direct_kernels.h"
+#include "cpu/tile/instruction_sets.h"
 #include "measure/testbed.h"
 #include "problem/config_fields.h"
 

@@ -192,7 +192,8 @@ Support direct_accepts(const ConvProblem& problem, const DeviceInfo& info, const
   if (Support support = direct_supports(problem, info); !support) return support;
   const DirectKernels* kernels =
       config.vector_bits <= widest_vector_bits(info) ? direct_kernels(config.vector_bits) : nullptr;
-  if (!kernels) return Support::no(fmt::format("vector_bits={} is not to be had here", config.vector_bits));
+  if (!kernels)
+    return Support::no(fmt::format("vector_bits={} is not supported by this CPU", config.vector_bits));
   if (!find_tile(direct_tiles(*kernels, problem), config.channels, config.vectors))
     return Support::no(fmt::format("there is no {}x{} register tile", config.channels, config.vectors));
   if (config.rows < 1 || config.cols < 0 || config.filters < 0)

@@ -161,7 +161,7 @@ Support depthwise_accepts(const ConvProblem& problem, const DeviceInfo& info, co
   if (Support support = depthwise_supports(problem, info); !support) return support;
   if (config.vector_bits > widest_bits(problem, info) || config.vector_bits < least_bits(problem) ||
       !depthwise_kernels<float>(config.vector_bits))
-    return Support::no(fmt::format("vector_bits={} is not to be had here", config.vector_bits));
+    return Support::no(fmt::format("vector_bits={} is not supported by this CPU", config.vector_bits));
   if (config.rows < 0 || config.vectors < 0) return Support::no("rows and vectors must be at least 0");
   if (config.vectors != 0 && problem.layout == Layout::nchw)
     return Support::no("vectors is for channels that are last");

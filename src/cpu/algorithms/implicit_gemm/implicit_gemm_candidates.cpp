@@ -172,7 +172,8 @@ Support implicit_gemm_accepts(const ConvProblem& problem, const DeviceInfo& info
   if (Support support = implicit_gemm_supports(problem, info); !support) return support;
   const ImplicitGemmKernels* kernels =
       config.vector_bits <= widest_vector_bits(info) ? implicit_gemm_kernels(config.vector_bits) : nullptr;
-  if (!kernels) return Support::no(fmt::format("vector_bits={} is not to be had here", config.vector_bits));
+  if (!kernels)
+    return Support::no(fmt::format("vector_bits={} is not supported by this CPU", config.vector_bits));
   if (config.bf16 != 0 && !has_pairs(problem)) return Support::no("bf16=1 multiplies bf16 tensors x and w");
   if (config.bf16 != 0 && !multiplies_bf16()) return Support::no("bf16=1 needs a processor with avx512_bf16");
   if (!has_tile(*kernels, problem, config))

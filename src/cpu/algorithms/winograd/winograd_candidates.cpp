@@ -179,7 +179,8 @@ Support winograd_accepts(const ConvProblem& problem, const DeviceInfo& info, con
   if (Support support = winograd_supports(problem, info); !support) return support;
   const DirectKernels* kernels =
       config.vector_bits <= widest_vector_bits(info) ? direct_kernels(config.vector_bits) : nullptr;
-  if (!kernels) return Support::no(fmt::format("vector_bits={} is not to be had here", config.vector_bits));
+  if (!kernels)
+    return Support::no(fmt::format("vector_bits={} is not supported by this CPU", config.vector_bits));
   if (!find_tile(kernels->tiles, config.channels, config.vectors))
     return Support::no(fmt::format("there is no {}x{} register tile", config.channels, config.vectors));
   if (is_decomposed(problem) && !winograd_multiply(config.vector_bits, config.channels, config.vectors))

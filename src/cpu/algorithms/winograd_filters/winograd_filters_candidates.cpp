@@ -96,7 +96,7 @@ Support winograd_filters_accepts(const ConvProblem& problem, const DeviceInfo& i
                                  const WinogradFiltersConfig& config) {
   if (Support support = winograd_filters_supports(problem, info); !support) return support;
   if (config.vector_bits > widest_vector_bits(info) || !direct_kernels(config.vector_bits))
-    return Support::no(fmt::format("vector_bits={} is not to be had here", config.vector_bits));
+    return Support::no(fmt::format("vector_bits={} is not supported by this CPU", config.vector_bits));
   if (!winograd_filters_multiply(config.vector_bits, config.block, config.vectors))
     return Support::no(fmt::format("there is no {}x{} register tile", config.block, config.vectors));
   if (config.tiles < 1 || config.filters < 0)

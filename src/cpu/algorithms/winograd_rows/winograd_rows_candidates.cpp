@@ -124,7 +124,7 @@ Support winograd_rows_accepts(const ConvProblem& problem, const DeviceInfo& info
                               const WinogradRowsConfig& config) {
   if (Support support = winograd_rows_supports(problem, info); !support) return support;
   if (config.vector_bits > widest_vector_bits(info) || !direct_kernels(config.vector_bits))
-    return Support::no(fmt::format("vector_bits={} is not to be had here", config.vector_bits));
+    return Support::no(fmt::format("vector_bits={} is not supported by this CPU", config.vector_bits));
   if (!find_winograd_rows_tile(config.vector_bits, config.channels, config.vectors))
     return Support::no(fmt::format("there is no {}x{} register tile", config.channels, config.vectors));
   if (config.rows < 1 || config.filters < 0 || config.stream < 0 || config.stream > 2)
