@@ -40,7 +40,7 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   return all;
 }
 
-// Returns where it cannot: errno.
+// Returns errno if it cannot.
 int become(const char* file, char* const* arguments, char* const* variables, int in, int out, int err) {
   ::signal(SIGINT, SIG_DFL), ::signal(SIGXFSZ, SIG_DFL), ::signal(SIGPIPE, SIG_DFL);
   sigset_t none;  // blocked here, it would be blocked there

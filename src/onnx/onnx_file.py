@@ -211,7 +211,7 @@ def inferred_shapes(model):
 
 
 def folded_shapes(model):
-    """Returns what is inferred of the shapes once all that small constants and shapes come to is worked out."""
+    """Infers shapes again, once small constants and the shapes that they make are known."""
     folding = Folding(model)
     folding.further({})
     shapes, ends = inferred_shapes(model), time.process_time() + MOST_SECONDS

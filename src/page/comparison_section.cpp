@@ -1,4 +1,4 @@
-// Defines what tune and bench found: all cases at a glance, then each by itself.
+// Draws what tune and bench found: all cases at a glance, then each by itself.
 #include <algorithm>
 #include <cmath>
 #include <map>

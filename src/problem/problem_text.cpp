@@ -42,7 +42,7 @@ Axis read_axis(const ProblemLine& line, char name) {
   return axis;
 }
 
-// Handles what has no default: image and filter of an axis that is there.
+// Lists the sizes without a default: image and filter of an axis that is there.
 void check_complete(const ProblemLine& line, const Axis& axis, std::string_view image,
                     std::string_view filter, std::string_view rule = "") {
   if (axis.image == 0) line.fail_missing(image, rule);
@@ -55,9 +55,9 @@ bool is_flat(const Axis& depth) {
                                depth.before.value_or(0) == 0 && depth.stride > 0);
 }
 
-// Returns where a line has widths, benchdnn wants both sizes. Beyond it, what to_string writes where the
-// image or the filter is square: each width that is not there equals its height, and none stands without its
-// height.
+// A line that has widths says both sizes, as benchdnn wants. Beyond it, what to_string writes
+// where the image or the filter is square: each width that is not there equals its height, and none stands
+// without its height.
 void complete_short_width(const ProblemLine& line, const Axis& height, Axis& width) {
   const std::string_view missing = width.image == 0 ? "iw" : "kw";
   if (line.number("oh") || line.number("ow") || line.number("id"))

@@ -129,7 +129,7 @@ void draw_channels(Random& random, std::int64_t limit, ConvProblem& problem) {
   }
 }
 
-// Handles what most kernels have no word for yet.
+// Draws features that most kernels do not support yet.
 void draw_rarities(Random& random, std::int64_t limit, ConvProblem& problem) {
   constexpr std::array<std::int64_t, 4> kBounds = {-1, 0, 1, 6};
   if (random.one_in(3)) {

@@ -51,7 +51,7 @@ bool is_name_of_ours(std::string_view name, std::string_view extension) {
 bool is_record_name(std::string_view name) {
   return is_name_of_ours(name, kExtension);
 }
-// Returns what a search has tried lies beside its record, as TrialLog names it.
+// The trials of a search lie beside its record, as TrialLog names them.
 bool is_trials_name(std::string_view name) {
   return is_name_of_ours(name, ".jsonl");
 }

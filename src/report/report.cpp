@@ -77,7 +77,7 @@ Json json_of(const T& value) {
   }
 }
 
-// Handles what each kind of report has beside its environment.
+// Writes the parts of each kind of report beside its environment.
 void add_content(Json& json, const std::vector<ReportRow>& rows) {
   json["rows"] = json_of(rows);
   const ReportSummary summary = summarize(rows);

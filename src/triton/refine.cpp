@@ -314,7 +314,7 @@ class Refining {
     return source.insert(at, comment + "\n");
   }
 
-  // Handles what could be imported must be so still.
+  // A file that could be imported must still be importable.
   void check_import() {
     if (!options_.import_file || !compiler_.compiler()) return;
     say("importing the new file");

@@ -64,7 +64,7 @@ class Contest {
     return all;
   }
 
-  // Returns where it is none of the new list.
+  // The old list's winner, where it is none of the new list.
   void find_old_winner() {
     if (!q_.has_list || q_.listed.size() == 1) return;
     say("asking Triton's autotuner for the old list's winner");

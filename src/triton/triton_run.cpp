@@ -33,7 +33,7 @@ double positive(const json& object, const char* name) {
   return value;
 }
 
-// Handles what no config of the file can do anything about.
+// An error that no config of the file can do anything about.
 void refuse_if_told(const json& answer) {
   if (!answer.contains("refused")) return;
   const auto kind = get<std::string>(answer, "refused"), why = get<std::string>(answer, "message");

@@ -51,7 +51,7 @@ class StallWatch {
   StallWatch(const StallWatch&) = delete;
   StallWatch& operator=(const StallWatch&) = delete;
 
-  // Handles what some thread now does for number `index`.
+  // Notes what some thread now does for number `index`.
   void doing(std::uint64_t index, std::string what);
   void done(std::uint64_t index);
 

@@ -35,7 +35,7 @@ class Screening {
   // the vendor has.
   Contender attempt_vendor(const Algorithm& algorithm, const Config& config);
 
-  // Handles what came of a candidate: `failure` quarantines it.
+  // Writes the outcome of a candidate to the trials; a `failure` quarantines it.
   void write_down(const Contender& one, const std::string& failure);
 
   // A median of few, of long runs of one; a sample that is hopeless beside the best (0: none yet) ends it.

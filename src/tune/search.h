@@ -42,7 +42,7 @@ class Search {
 
   // The candidate to try next; none when the search is over.
   std::optional<std::size_t> next();
-  // Handles what came of it: its time, or nothing if it failed or was pruned.
+  // Takes the outcome of a candidate: its time, or nothing if it failed or was pruned.
   void report(std::size_t index, std::optional<double> time_us);
 
   const std::vector<Candidate>& candidates() const { return candidates_; }

@@ -197,8 +197,8 @@ class Tuning {
     return best ? best->screen_us : 0;
   }
 
-  // Returns where there is no time to try all candidates on the whole batch: those that are fastest on a few
-  // images. False: there is, or the problem has few images itself.
+  // Tries candidates on a few images, and the fastest of them on the whole batch, if there is no time to try
+  // all on it. Returns false if there is, or if the problem has few images itself.
   bool search_small() {
     const double candidate_seconds = kRunsOfACandidate * 1e-6 * best_so_far_us();
     const double left = budget_.left(Stage::search);

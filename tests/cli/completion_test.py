@@ -78,7 +78,7 @@ class Completion(CliTest):
         self.assertGreater(seen, 100)
 
     def in_bash(self, *lines):
-        """Returns what bash offers for the last word of each line."""
+        """Returns the words that bash offers for the last word of each line."""
         script = f"source {self.bash}\n" + "".join(
             f"COMP_WORDS=({' '.join(map(self.quoted, line))}); COMP_CWORD={len(line) - 1}; COMPREPLY=()\n"
             '_convtune; echo "${COMPREPLY[*]}"\n' for line in lines)

@@ -175,7 +175,7 @@ class BadInput(CliTest):
 
 class Information(CliTest):
     def test_the_command_alone(self):
-        """Returns what it is and how to begin, with the exit code of a mistake: a script may have lost a variable."""
+        """The command says what it is and how to begin, with the exit code of a mistake: a script may have lost a variable."""
         result = self.run_command()
         self.assertEqual((result.returncode, result.stdout), (2, ""))
         for needle in ("convtune finds the fastest way", "convtune doctor", "convtune cases", "convtune tune ",

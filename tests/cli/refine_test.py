@@ -54,7 +54,7 @@ class Plan(CliTest):
 
 class Terminal(CliTest):
     def test_words_wrap(self):
-        """Returns what is said is whole, and no line is wider than the terminal; the first of a config keeps its indent."""
+        """Every sentence is whole, and no line is wider than the terminal; the first of a config keeps its indent."""
         words = ["refine", CONV, "--metrics", METRICS, *ADA, "--no-compile", "-o", str(self.folder / "new.py")]
         said = self.ok(*words).stdout
         code, sent = self.on_terminal(80, *words)

@@ -200,7 +200,7 @@ int run(const Options& options) {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point begin = Clock::now();
   const auto seconds = [&] { return std::chrono::duration<double>(Clock::now() - begin).count(); };
-  // Returns where not all can be walked, what is walked shall be of all kinds.
+  // The candidates that are walked shall be of all kinds where not all can be.
   std::vector<std::size_t> order(items.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {

@@ -18,8 +18,8 @@ class RetiredModules {
   explicit RetiredModules(std::size_t bound) : bound_(bound) {}
 
   void add(CUmodule) noexcept;
-  // Returns where there are more than `bound`: waits for the device, and unloads those that were here before.
-  // `wait` says whether the device has nothing left to do; while it does not, all of them stay.
+  // Does nothing up to `bound` modules; beyond it waits for the device, and unloads those that were here
+  // before. `wait` says whether the device has nothing left to do; while it does not, all of them stay.
   void unload_some(const std::function<bool()>& wait, const std::function<void(CUmodule)>& unload);
 
  private:

@@ -21,8 +21,8 @@ struct ChannelsLast {
 // bytes.
 bool is_convertible(const ConvProblem& problem);
 
-// Whatever follows is of such a problem, and of the tensors that are converted. Whether they are small enough
-// to be moved by one launch each, else why not.
+// Tells whether the tensors to be converted are small enough to be moved by one launch each, else why not.
+// This and the functions below are for convertible problems.
 Support takes_conversions(const ConvProblem& problem, ChannelsLast tensors);
 // The plan's kernel works on tensors in NHWC then, which are in the plan's workspace; those that are the same
 // in both layouts stay where they are.

@@ -157,15 +157,15 @@ StageView stages_alone(const Kernel& kernel) {
   });
 }
 
-// Holds what most kernels are given, behind whatever else.
+// Arguments of most kernels, behind their own.
 inline const std::vector<Argument> kTensorArguments = {Pointer{Operand::x}, Pointer{Operand::packed},
                                                        Pointer{Operand::y, "float*"}};
 
-// Holds what kernels with the whole epilogue are given: tensors of any element type, and a residual.
+// Arguments of kernels with the whole epilogue: tensors of any element type, and a residual.
 inline const std::vector<Argument> kEpilogueArguments = {
     Pointer{Operand::x, "const void*"}, Pointer{Operand::packed}, Pointer{Operand::residual, "const void*"},
     Pointer{Operand::y, "void*"}};
-// Holds what they all do: fp16 or bf16 for x, w and y, sums in fp32, every epilogue.
+// Abilities of all kernels in half precision: fp16 or bf16 for x, w and y, sums in fp32, every epilogue.
 extern const Abilities kHalfAbilities;
 
 // Launch bounds of so many blocks a multiprocessor, and the registers that they leave to a thread.

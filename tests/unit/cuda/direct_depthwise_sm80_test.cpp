@@ -99,7 +99,7 @@ TEST(DirectDepthwiseSm80, FindsEveryProductInItsSharedMemory) {
   }
 }
 
-// Returns where one strip is a whole image its padding is neither stored nor multiplied.
+// If one strip is a whole image, its padding is neither stored nor multiplied.
 TEST(DirectDepthwiseSm80, LeavesThePaddingOfWholeImagesOut) {
   const ConvProblem problem = parse_problem("g64mb1ic64ih7oc64kh7ph3 layout=nhwc");
   const auto kernel = [&](const char* config) {

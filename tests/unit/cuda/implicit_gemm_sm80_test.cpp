@@ -97,7 +97,8 @@ TEST(ImplicitGemmSm80, TermsAreTheFilter) {
       }
 }
 
-// Returns where it reads or writes 16 bytes at once, another kernel is for tensors that are badly aligned.
+// A kernel that reads or writes 16 bytes at once has another beside it: that kernel is for tensors that are
+// badly aligned.
 TEST(ImplicitGemmSm80, AsksForAlignment) {
   const auto asks = [](const std::string& text, const std::string& chunked) {
     ImplicitGemmSm80 kernel = kernel_of<ImplicitGemmSm80>(

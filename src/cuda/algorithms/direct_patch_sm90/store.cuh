@@ -91,7 +91,8 @@ __device__ __forceinline__ void store(const float (&sums)[config.sums()], const 
       const int image = begin / S::kImage;
       if (in_boxes && begin < end && warp == 0)
         ptx::store_box_if(map, begin - image * S::kImage, filter, image, box, lane == 0);
-      // Holds what lies in the next images; a box cannot begin before its image (an illegal instruction).
+      // Stores the positions of the next images; a box cannot begin before its image (an illegal
+      // instruction).
       const int position = (in_boxes ? (image + 1) * S::kImage : begin) + lane;
       if (position < end) {
         float* const to =

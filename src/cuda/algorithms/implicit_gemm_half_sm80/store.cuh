@@ -66,7 +66,7 @@ struct Store {
                                             pairs[i]);
     *reinterpret_cast<uint4*>(y + to) = {words[0], words[1], words[2], words[3]};
   }
-  // Returns where rows of y begin anywhere.
+  // Stores rows of y that may begin anywhere.
   __device__ __forceinline__ void store_some(const float (&sums)[8], const float (&addends)[8], long long to,
                                              int left) const {
 #pragma unroll
