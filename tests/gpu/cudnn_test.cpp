@@ -186,7 +186,7 @@ TEST_F(Cudnn, RunsEveryOfferForAlexNetsFirstLayer) {
   }
 }
 
-// Problems that engines of cuDNN 9.19.0 answer wrongly or break the device: odd numbers of channels, with a
+// Problems where engines of cuDNN 9.19.0 answer wrongly or break the device: odd numbers of channels, with a
 // bias and without, and much padding.
 TEST_F(Cudnn, OffersNoEngineThatAnswersWrongly) {
   for (const std::string bias : {"0", "1"})

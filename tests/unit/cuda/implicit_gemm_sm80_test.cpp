@@ -97,8 +97,7 @@ TEST(ImplicitGemmSm80, TermsAreTheFilter) {
       }
 }
 
-// A kernel that reads or writes 16 bytes at once has another beside it: that kernel is for tensors that are
-// badly aligned.
+// A kernel that reads or writes 16 bytes at once asks for alignment; another kernel takes other tensors.
 TEST(ImplicitGemmSm80, AsksForAlignment) {
   const auto asks = [](const std::string& text, const std::string& chunked) {
     ImplicitGemmSm80 kernel = kernel_of<ImplicitGemmSm80>(
