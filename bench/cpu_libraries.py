@@ -49,7 +49,7 @@ class Library:
         self.threads = threads
 
     def fingerprint(self):
-        """Returns what convtune calls the machine; the others do not say."""
+        """Returns convtune's name of the machine; the others do not say."""
         return ""
 
     def rivals(self, problem, data):
@@ -58,7 +58,7 @@ class Library:
 
 
 class Convtune(Library):
-    """Returns what convtune plans, from its record or its estimate, or a plan that the caller names; `tune`: seconds in which
+    """Returns convtune's plan, from its record or its estimate, or a plan that the caller names; `tune`: seconds in which
     it searches first. Then oneDNN as convtune calls it: in the problem's layout, and in the layout that oneDNN
     chooses with both conversions counted."""
 

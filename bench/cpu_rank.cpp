@@ -216,7 +216,7 @@ void summarize(const std::vector<Ratio>& ratios) {
              ratios.size(), std::exp(sum / static_cast<double>(ratios.size())), worst);
 }
 
-// Returns what the planner says, or the one algorithm's first candidate.
+// Returns the planner's choice, or the one algorithm's first candidate.
 Row choice_of(const ConvProblem& problem, const Options& options) {
   if (options.algorithm.empty()) {
     const Plan plan = choose(problem, backend(kCpu).info());

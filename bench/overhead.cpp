@@ -1,4 +1,4 @@
-// Defines what the library costs round the kernel: planning from a record, and run() against the bare
+// Measures the library's cost round the kernel: planning from a record, and run() against the bare
 // executable behind it. Google Benchmark; the problem is as small as can be, so that the host's part
 // is what shows.
 #include <benchmark/benchmark.h>

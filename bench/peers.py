@@ -62,7 +62,7 @@ def table(row):
 
 
 def convtune_row(command, problem, device, seconds):
-    """Returns what `convtune bench` says of the problem, in the same run though not in the same rounds."""
+    """Returns the times of `convtune bench` for the problem, in the same run though not in the same rounds."""
     line = to_line(replace(problem, name=""))
     asked = [command, "bench", *line.split(" "), "--device", f"cuda:{device}", "--seconds", str(seconds), "--json", "-"]
     try:

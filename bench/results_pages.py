@@ -67,7 +67,7 @@ def conditions(run):
 
 
 def spread(rows, name, pattern, default):
-    """Returns what all problem lines of a report say by `pattern`, or that rows differ."""
+    """Returns the match of `pattern` that all problem lines of a report share, or that rows differ."""
     found = {(re.search(pattern, row["problem"]) or ("", default))[1] for row in rows}
     listed = sorted(found - {""}, key=lambda one: (len(one), one))
     return f"{name} {' to '.join((listed[0], listed[-1])) if len(listed) > 2 and name == 'batch' else ' or '.join(listed)}" if listed else ""

@@ -178,7 +178,7 @@ def queued_us(run, calls=20):
 
 
 def kernels_of(run, calls=5):
-    """Returns what the GPU did in one call, by kernel: {name: (times, microseconds, idle ones before it)}, most first."""
+    """Returns the GPU's work in one call, by kernel: {name: (times, microseconds, idle ones before it)}, most first."""
     import torch
     from torch.profiler import ProfilerActivity, profile
 

@@ -1,4 +1,4 @@
-// Defines what a subcommand is: its place on the command line and what it does. One file each.
+// Defines a subcommand: its place on the command line and its action. One file each.
 #pragma once
 
 #include <CLI/App.hpp>

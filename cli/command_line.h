@@ -1,4 +1,4 @@
-// Defines what is wrong with a command line, in words: for what CLI11 finds, and for a first word that is no
+// Words the errors of a command line: those that CLI11 finds, and a first word that is no
 // command.
 #pragma once
 

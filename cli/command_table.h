@@ -11,7 +11,7 @@ namespace convtune::cli {
 
 struct OptionEntry {
   std::vector<std::string> names;  // "-o", "--output"; of a positional its one name
-  // Holds what it takes, as in "--output FILE": FILE, N, or its values, "triton|cuda". Empty: a flag.
+  // Placeholder of its value, as in "--output FILE": FILE, N, or its values, "triton|cuda". Empty: a flag.
   // Completion goes by it, see values_of().
   std::string value;
   std::string description;  // with its default, and with what it needs or excludes

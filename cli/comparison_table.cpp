@@ -93,7 +93,7 @@ std::string table_of(const Comparison& comparison, const Providers& rows, const 
   return table.render(style);
 }
 
-// Returns what is not in the table.
+// Returns the notes below the table.
 std::string remainder(const Comparison& comparison, std::size_t hidden, const Style& style, bool all) {
   std::string out;
   if (hidden > 0)

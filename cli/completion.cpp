@@ -42,7 +42,7 @@ Words command_names(const CommandEntry& root) {
   return names;
 }
 
-// Returns what options and arguments take: FILE, PROBLEM, triton|cuda; each once.
+// Returns the placeholders of options and arguments: FILE, PROBLEM, triton|cuda; each once.
 std::set<std::string> values_in(const CommandEntry& root) {
   std::set<std::string> values;
   for_each_command(root, [&](const CommandEntry& command) {

@@ -1,4 +1,4 @@
-// Defines what the command's exit code says; scripts rely on these numbers.
+// Defines the command's exit codes; scripts rely on these numbers.
 #pragma once
 
 #include "convtune/error.h"

@@ -1,4 +1,4 @@
-// Defines what --help prints of a command, and what `convtune` alone prints.
+// Prints --help of a command, and the page of `convtune` alone.
 #pragma once
 
 #include <string>

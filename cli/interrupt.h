@@ -9,7 +9,7 @@ namespace convtune::cli {
 // Before any other thread is started.
 void catch_interrupts();
 bool interrupted();
-// Returns what the library's `cancel` options take.
+// Returns the function that the library's `cancel` options take.
 const std::atomic<bool>* interrupt_flag();
 
 }  // namespace convtune::cli

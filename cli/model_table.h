@@ -11,14 +11,14 @@
 
 namespace convtune::cli {
 
-// Returns what `cases` shows, in the model's order.
+// Returns the table of `cases`, in the model's order.
 std::string render_convolutions(const Model& model, const Style& style);
 
-// Returns where the time goes by the best peer of each row, and what is gained: most time first, and all of
+// Returns the share of time of each row by its best peer, and the gain: most time first, and all of
 // it. Empty where nothing was measured.
 std::string render_model(const std::vector<ReportRow>& rows, const Style& style);
 
-// Describes what `plan` knows of a convolution: `us` of one run, from a record or by a model's estimate; 0 is
+// Holds the plan of one convolution: `us` of one run, from a record or by a model's estimate; 0 is
 // not known. Its config is what `plan` of the problem says.
 struct PlannedRow {
   const ModelConvolution* convolution;

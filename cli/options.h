@@ -15,14 +15,14 @@
 
 namespace convtune::cli {
 
-// Returns what to throw where an argument cannot be taken.
+// Returns the error to throw for an argument that cannot be taken.
 Error bad(const std::string& message);
 
 // The Python that --python names unless it is given: CONVTUNE_PYTHON's, which `python -m convtune` sets to
 // its own, else python3.
 std::string python_program();
 
-// Describes what a subcommand is to work on. Of a model: problem i is its convolution i.
+// Holds the problems that a subcommand works on. Of a model: problem i is its convolution i.
 struct Asked {
   std::vector<ConvProblem> problems;
   std::optional<Model> model;
@@ -108,7 +108,7 @@ ConvProblem one_problem(const std::string& text);
 
 // load_suite(), saying on stderr which lines of a file are left out, and why.
 std::vector<ConvProblem> suite_problems(const std::string& name_or_path);
-// Returns what an option that takes a suite says of it: "stem, body, all, or of a file".
+// Returns the help text of an option that takes a suite: "stem, body, all, or of a file".
 std::string suite_help();
 // How many lines were left out by now. A command that has done the rest then still ends with kUsage.
 std::int64_t lines_left_out();

@@ -1,4 +1,4 @@
-// Defines what tune and bench share: the walk over the cases and the table as it grows.
+// Walks over the cases of tune and bench, and prints the table as it grows.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,7 @@
 
 namespace convtune::cli {
 
-// Describes what measuring a case came to: a row, or nothing when Ctrl-C stopped it before an answer.
+// Holds the result of measuring a case: a row, or nothing when Ctrl-C stopped it before an answer.
 struct CaseResult {
   std::optional<ReportRow> row;
   std::string kept;  // if stopped: what of the work is kept, for the last line

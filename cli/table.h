@@ -18,7 +18,7 @@ struct Style {
 };
 Style style_of(std::FILE* stream);
 
-// Describes what --color asks for, in the whole process; it is stronger than NO_COLOR.
+// Holds the choice of --color for the whole process; it is stronger than NO_COLOR.
 enum class Color { automatic, always, never };
 void set_color(Color color);
 
@@ -56,7 +56,7 @@ class Table {
     std::vector<std::string> cells;
     Tone tone;
   };
-  // Describes what of the table a terminal gets: the columns, and where the last of them stands.
+  // Describes the part of the table that a terminal gets: the columns, and where the last of them stands.
   struct Layout {
     std::vector<std::size_t> shown;
     enum { whole, wraps, below } last = whole;

@@ -8,7 +8,7 @@
 namespace convtune::cli {
 
 std::string target_sheet(const Target& target);
-// Returns what an option that takes a target says of it: the names that there are.
+// Returns the help text of an option that takes a target: the names that exist.
 std::string target_help();
 
 }  // namespace convtune::cli

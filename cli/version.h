@@ -1,4 +1,4 @@
-// Defines what this program was built of, and what it finds to run with.
+// Prints the version, the build, and the libraries that it finds to run with.
 #pragma once
 
 #include <string>

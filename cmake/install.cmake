@@ -1,5 +1,5 @@
-# Defines what `cmake --install` puts where: the library and its headers, the case files, the licences, and what
-# find_package(convtune) and pkg-config read. The command installs itself in cli/.
+# Lists the files of `cmake --install` and their places: the library and its headers, the case files, the licences,
+# and the files that find_package(convtune) and pkg-config read. The command installs itself in cli/.
 include(CMakePackageConfigHelpers)
 
 # A wheel (pyproject.toml) holds the shared libraries and the command inside of the Python package, and none of the

@@ -24,7 +24,7 @@ recipe = output("make", "--no-print-directory", "-C", str(sources), "-n", "insta
 assert "cmake --install build/release --prefix /some/where" in recipe, recipe
 targets = re.search(r"cmake --build .* --target (.*)", recipe)[1].split()
 
-# Holds what a target's name stands for, and all that goes into it.
+# Lists the files of each target.
 asked = [output("ninja", "-C", str(build), "-t", tool, *targets) for tool in ("query", "inputs")]
 made = {plain_name(build / line.strip()) for line in "\n".join(asked).splitlines()}
 # Projects that tests have built below tests/ install nothing of ours.

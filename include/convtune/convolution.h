@@ -19,7 +19,7 @@
 
 namespace convtune {
 
-// Describes where a plan came from, best first.
+// Names the origin of a plan, best first.
 enum class PlanSource {
   tuned,     // measured on this device for this problem, just now or in a record of the user's
   unproven,  // the same, but the contest with the vendor is not decided, or left some of its ways out
@@ -29,7 +29,8 @@ enum class PlanSource {
 };
 std::string_view to_string(PlanSource);
 
-// Describes what was chosen, and why. A value: printed, stored and compared as it stands.
+// Describes the chosen algorithm and config, and the reason. A value: printed, stored and compared as it
+// stands.
 struct Plan {
   std::string algorithm;
   Config config;
@@ -50,7 +51,7 @@ class PackedWeights {
   const void* owner_ = nullptr;
 };
 
-// Returns what packed weights in memory of the caller's must be aligned to: cudaMalloc's own on a GPU.
+// Returns the alignment in bytes that packed weights in the caller's memory need: cudaMalloc's own on a GPU.
 constexpr std::size_t packed_alignment(Device::Kind kind) {
   return kind == Device::Kind::cuda ? 256 : 64;
 }

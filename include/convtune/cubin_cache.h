@@ -15,7 +15,8 @@ struct CubinCacheContents {
 };
 CubinCacheContents cubin_cache_contents();
 
-// Returns what was deleted. Whoever wants a kernel again compiles it again. Throws Error{io}.
+// Deletes the cache and returns its size. A deleted kernel is compiled again when it is needed. Throws
+// Error{io}.
 CubinCacheContents clean_cubin_cache();
 
 }  // namespace convtune

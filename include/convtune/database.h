@@ -11,7 +11,7 @@
 
 namespace convtune {
 
-// Describes what a search found, and everything needed to judge whether it still holds.
+// Holds the result of a search, and everything needed to judge whether it still holds.
 struct Record {
   ConvProblem problem;
   std::string device;  // DeviceInfo::fingerprint

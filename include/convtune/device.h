@@ -1,4 +1,4 @@
-// Defines what this machine has to run on, and what was looked for.
+// Lists the devices of this machine, and the libraries that were looked for.
 #pragma once
 
 #include <cstdint>

@@ -9,7 +9,7 @@
 
 namespace convtune {
 
-// Describes what went wrong, so that a caller can act on it without reading the message.
+// Classifies an error, so that a caller can act on it without reading the message.
 enum class ErrorKind {
   invalid_argument,  // a bad problem, name, file or option; the message names it
   unsupported,       // understood, but nothing here can do it

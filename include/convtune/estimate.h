@@ -15,8 +15,8 @@ struct CandidateEstimate : Resources {
   std::string algorithm;
   Config config;
   double estimate_us = 0;
-  // Holds what the model says that it waits for most: "memory", "tensor cores", "multiply-adds", "issue",
-  // "shared memory", "L2", "latency"; "roofline" where it knows no more than that.
+  // Names the resource that it waits for most, by the model: "memory", "tensor cores", "multiply-adds",
+  // "issue", "shared memory", "L2", "latency"; "roofline" where it knows no more than that.
   std::string bound;
   std::string failure;  // why it does not compile or fit; the numbers above mean nothing then
 };

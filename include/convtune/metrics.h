@@ -1,4 +1,4 @@
-// Defines what a profiler measured of kernels, in every form that people have it in.
+// Reads a profiler's measurements of kernels, in every form that people have them in.
 #pragma once
 
 #include <optional>

@@ -21,7 +21,7 @@ namespace convtune {
 // The text of a source file. Throws Error{io}, or Error{invalid_argument} for more than 4 MiB.
 std::string load_source(const std::string& path);
 
-// Describes what analyze() says: "occupancy", "15.9 of 48 warps were active ...".
+// Holds one finding of analyze(): "occupancy", "15.9 of 48 warps were active ...".
 struct Finding {
   std::string what, text;
 };
@@ -149,7 +149,7 @@ Refined refine(const std::string& source, const std::vector<KernelMetrics>& metr
                const RefineOptions& options = {});
 
 struct RefineMeasureOptions {
-  // Holds what runs: a call, "matmul(a, b)", of the file's names and torch's, or a .py file whose
+  // The code to run: a call, "matmul(a, b)", of the file's names and torch's, or a .py file whose
   // prepare(module) returns a function. Empty: the file's ModelNew, fed its get_inputs() or the problem's
   // input.
   std::string call;

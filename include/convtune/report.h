@@ -31,7 +31,7 @@ struct ReportRow {
 };
 ReportRow report_row(TuningReport report);
 
-// Describes where and when it was measured.
+// Describes the place and time of the measurement.
 struct ReportEnvironment {
   DeviceInfo device;
   int threads = 1;
@@ -41,7 +41,7 @@ struct ReportEnvironment {
 };
 // As it is now.
 ReportEnvironment environment_of(const DeviceInfo& device);
-// Describes what was decided for a GPU that may be elsewhere.
+// Describes the plan for a GPU that may be elsewhere.
 ReportEnvironment environment_of(const Target& target);
 
 // A speed-up within this share of 1 is a tie.
@@ -90,7 +90,7 @@ struct ModelLayer {
   std::string decision;
 };
 
-// Describes what Python's convtune.optimize found: its layers, and the whole forward before and after.
+// Holds the result of Python's convtune.optimize: its layers, and the whole forward before and after.
 struct ModelReport {
   bool training = false;
   std::string mode;  // the mode of torch.compile; empty: eager

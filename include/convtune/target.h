@@ -46,14 +46,14 @@ Target find_target(const std::string& name);
 std::string to_json(const Target& target);
 Target parse_target(std::string_view json);
 
-// Describes what one block of a kernel takes.
+// Describes the resources of one block of a kernel.
 struct BlockNeeds {
   int threads = 0;
   int registers = 0;            // a thread; 0: not known, and then they limit nothing
   std::int64_t smem_bytes = 0;  // static and dynamic
 };
 
-// Describes what keeps a further block from a multiprocessor.
+// Names the resource that keeps a further block from a multiprocessor.
 enum class Limiter { warps, registers, shared_memory, block_slots };
 std::string_view to_string(Limiter limiter);  // "shared memory"
 
@@ -65,7 +65,7 @@ struct Occupancy {
   int by_warps = 0, by_registers = 0, by_smem = 0, by_slots = 0;  // blocks that each would allow
 };
 
-// Describes what a GPU's kernel takes, as its compiler says, and how much of a multiprocessor that fills.
+// Describes the resources of a GPU's kernel, by its compiler, and how much of a multiprocessor they fill.
 struct Resources {
   int registers = 0, threads = 0;                // a thread; of a block
   std::int64_t spill_bytes = 0, smem_bytes = 0;  // a thread; a block

@@ -33,7 +33,7 @@ struct DTypes {
 // Weights always lie as [K][C/groups][T][R][S].
 enum class Layout { nchw, nhwc };
 
-// Describes what is computed of a convolution y = x * w: y itself, or, from y's gradient dy, that of x or of
+// Names the result of a convolution y = x * w: y itself, or, from y's gradient dy, that of x or of
 // w.
 enum class Direction { forward, backward_data, backward_weights };
 
@@ -100,8 +100,8 @@ Device parse_device(std::string_view);  // "cpu", "cuda" (index 0), "cuda:N"; el
 // A queue of work on the device: a CUstream on an NVIDIA GPU, ignored on a CPU.
 using Stream = void*;
 
-// Describes what a run reads and writes; what the problem has no use for, or what has no elements, may be
-// null. Pointers are device pointers of the convolution's device: host memory on a CPU.
+// Holds the tensors that a run reads and writes; a tensor that the problem has no use for, or without
+// elements, may be null. Pointers are device pointers of the convolution's device: host memory on a CPU.
 struct Tensors {
   const void* x = nullptr;         // read: forward and backward weights
   const void* residual = nullptr;  // read: forward, where the problem has one

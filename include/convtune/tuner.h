@@ -84,7 +84,7 @@ struct TuneOptions {
   const std::atomic<bool>* cancel = nullptr;  // set it (from a signal handler, say) to stop cleanly
 };
 
-// Describes what came of the rules for the last stage of a search: the fastest config of our own beside three
+// Holds the outcome of the last stage of a search: the fastest config of our own beside three
 // to five neighbours, of which two parameters differ.
 struct MicroTuning {
   struct Tried {

@@ -1,5 +1,5 @@
-// Defines what files of every kind need: open descriptors, whole reads and writes, and replacing a file by
-// one written beside it.
+// Wraps the calls that files of every kind need: open descriptors, whole reads and writes, and replacing a
+// file by one written beside it.
 #pragma once
 
 #include <sys/stat.h>
@@ -39,7 +39,7 @@ std::string reason(int error);  // errno's, in words
 std::optional<std::string> read_all(int fd, std::size_t max_bytes);
 bool write_all(int fd, std::string_view text);  // or false with errno
 
-// Holds what a file written beside its place is called: this, process_identity() and a number.
+// Suffix of a file that is written beside its final place: this, process_identity() and a number.
 constexpr std::string_view kLeftOver = ".new-";
 // Writes beside `name` in the open folder, makes it durable, renames; leaves nothing behind when it fails.
 // Throws Error{io} naming `path`. A file that was there may be passed: the new one has its owner, group and

@@ -37,7 +37,7 @@ class FlatJson {
 
   [[noreturn]] void fail(std::string_view field, const std::string& why) const;
 
-  // Describes what a field may hold; monostate stands for null and booleans, which no field wants.
+  // Lists the types of a field; monostate stands for null and booleans, which no field wants.
   using Value = std::variant<std::monostate, std::string, std::int64_t, double>;
 
  private:

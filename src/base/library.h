@@ -8,7 +8,7 @@
 
 namespace convtune {
 
-// Describes where a library may lie. Tried in this order: the file that `variable` names (then nothing else
+// Lists the places of a library. Tried in this order: the file that `variable` names (then nothing else
 // is tried, so that a wrong name is noticed), what this process has loaded already, Python's wheels, the CUDA
 // toolkit, the loader's own search.
 struct LibrarySearch {

@@ -20,13 +20,13 @@ void warn_once(const std::filesystem::path& path, const std::string& why);
 void warn_once(const std::filesystem::path& path, const Error& error, std::string_view what_follows);
 std::vector<std::string> take_warnings();
 
-// Returns where a user's files of one kind go: $own_variable; else convtune below $xdg_variable; else
+// Returns the folder of a user's files of one kind: $own_variable; else convtune below $xdg_variable; else
 // convtune below
 // ~/below_home. Empty where there is no home. Nothing from the environment of a program that runs with more
 // rights than its caller.
 std::filesystem::path user_folder(const char* own_variable, const char* xdg_variable, const char* below_home);
 
-// Describes what messages tell a user to do about a folder that cannot be used, or about a file in it.
+// Holds the advice that messages give about a folder that cannot be used, or about a file in it.
 struct WayOut {
   const char* variable = "CONVTUNE_DATA_DIR";  // names another folder
   bool records = false;                        // what lies in it can be imported

@@ -32,7 +32,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Holds what convtune_error_text answers: `said` is `words`, or a constant where there is no memory for
+// Text that convtune_error_text() returns: `said` is `words`, or a constant where there is no memory for
 // words.
 thread_local std::string words;
 thread_local const char* said = "";

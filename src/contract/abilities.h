@@ -1,4 +1,4 @@
-// Defines what an algorithm can do of all that a problem may ask, as data, and the refusal of everything
+// Declares an algorithm's abilities as data, and the refusal of everything
 // else.
 #pragma once
 

@@ -1,5 +1,5 @@
-// Defines what a backend owes to the folders above it: devices with memory and a stopwatch, and algorithms
-// that refuse with a reason, list their configs, and build something that runs.
+// Declares the interface of a backend to the folders above it: devices with memory and a stopwatch, and
+// algorithms that refuse with a reason, list their configs, and build something that runs.
 #pragma once
 
 #include <cstddef>
@@ -55,7 +55,7 @@ class Backend {
   // power supply is the reason; empty where neither is or nobody can tell.
   virtual std::string clock_drift() { return {}; }
   virtual Ceilings measure_ceilings() = 0;
-  // Holds what a Precision::automatic problem of f32 tensors means here.
+  // Precision that Precision::automatic stands for with f32 tensors on this backend.
   virtual Precision default_precision() const = 0;
 };
 
@@ -101,7 +101,7 @@ class Algorithm {
   virtual Support supports(const ConvProblem&, const DeviceInfo&) const = 0;
   // In words what it does beside its kernel, where that is something to know: conversions of layout.
   virtual std::string remark(const ConvProblem&) const { return {}; }
-  // Returns what each field of a config means.
+  // Returns the meaning of each field of a config.
   virtual std::vector<ConfigField> fields() const { return {}; }
   // Every valid config, most promising first: the first is the answer when nothing was measured.
   virtual std::vector<Config> candidates(const ConvProblem&, const DeviceInfo&) const = 0;
@@ -110,7 +110,7 @@ class Algorithm {
   virtual double bound_us(const ConvProblem&, const DeviceInfo&, const Config&, const Ceilings&) const {
     return 0;
   }
-  // Returns what a model says that it takes (microseconds): first guesses of several algorithms are compared
+  // Returns the time by the model (microseconds): first guesses of several algorithms are compared
   // by it. Nothing where there is no model.
   virtual std::optional<double> estimated_us(const ConvProblem&, const DeviceInfo&, const Config&) const {
     return std::nullopt;

@@ -32,8 +32,8 @@ std::string too_large(const StageConfig& config, const StageConfig& original,
                      target.smem_per_block);
 }
 
-// Returns what of a multiprocessor's warps the blocks take: those that fit, or those that the grid has for
-// it.
+// Returns the share of a multiprocessor's warps that the blocks take: those that fit, or those that the grid
+// has for it.
 Occupancy resident(Occupancy fit, std::int64_t warps, const OccupancyEvidence& evidence,
                    const Target& target) {
   if (!evidence.grid || target.multiprocessors < 1) return fit;

@@ -50,7 +50,7 @@ struct StageParameters {
 std::string to_string(const StageConfig& config,
                       const StageParameters& names = {});  // "num_warps=4 num_stages=2"
 
-// Describes what is known of the original's occupancy, from a profiler or from the compiler.
+// Describes the original's occupancy, by a profiler or by the compiler.
 struct OccupancyEvidence {
   std::optional<double> achieved;          // share of a multiprocessor's warps, measured
   std::optional<int> registers;            // a thread
@@ -76,7 +76,7 @@ struct StageList {
 WarpsAnswer suggested_warps(std::int64_t warps, const OccupancyEvidence& evidence, const Target& target,
                             const StageParameters& parameters);
 
-// Describes what a compiler made of one config.
+// Describes one compiled config: registers, spills, shared memory.
 struct CompiledConfig {
   int registers = 0;            // a thread
   std::int64_t smem_bytes = 0;  // a block
@@ -108,8 +108,8 @@ StageList micro_tuning(const StageConfig& original, const OccupancyEvidence& evi
 std::vector<StageConfig> stage_candidates(const StageConfig& original, const Target& target,
                                           const StageParameters& parameters);
 
-// Describes what limits the original, as far as the evidence goes: an upper bound where part of it is
-// missing. `certain` is false where what is missing could limit more than what is known.
+// Names the limiter of the original's occupancy, as far as the evidence goes: an upper bound where part of it
+// is missing. `certain` is false where what is missing could limit more than what is known.
 struct KnownOccupancy {
   Occupancy bound;
   bool certain = false;

@@ -14,8 +14,8 @@
 
 namespace convtune {
 
-// Describes where timed runs find their tensors. On a CPU the caches keep what is small enough, as the layer
-// before leaves it there and the next one finds it; else, and on request, they come from memory.
+// Says in which memory timed runs find their tensors. On a CPU the caches keep what is small enough, as the
+// layer before leaves it there and the next one finds it; else, and on request, they come from memory.
 enum class TimedFrom { caches, memory };
 // Caches, where they keep a problem's tensors.
 TimedFrom timed_from(const ConvProblem& problem, const DeviceInfo& device);

@@ -53,7 +53,7 @@ std::optional<ComputeCapability> parse_capability(std::string_view text);
 // Bytes that a block may have on every GPU of the table.
 std::int64_t smem_per_block_anywhere();
 
-// Returns what NVRTC compiles for: "sm_89", "sm_90a".
+// Returns the architecture that NVRTC compiles for: "sm_89", "sm_90a".
 std::string isa_of(ComputeCapability capability);
 // As above, for nvcc's virtual architecture: "compute_90a".
 std::string virtual_isa_of(ComputeCapability capability);

@@ -1,4 +1,4 @@
-// Defines what other folders need of targets beside the API: find_target() is made of these.
+// Declares the lookups that find_target() is made of, for the other folders.
 #pragma once
 
 #include <optional>
@@ -12,13 +12,13 @@ namespace convtune {
 // A built-in target, or nothing.
 std::optional<Target> known_target(std::string_view name);
 
-// Returns what a device of this capability is like of which no more is known: the capability's limits, and
+// Returns a device of which only the capability is known: the capability's limits, and
 // the rates of a built-in target like it, divided among so many multiprocessors.
 Target typical_target(ComputeCapability capability, int multiprocessors);
 // As above, for a device: where the search spaces and the model of time look up what a GPU has.
 Target target_of(const DeviceInfo& device);
 
-// Returns what a product's tensor cores can do: TFLOPS of dense tf32.
+// Returns the peak of a product's tensor cores: TFLOPS of dense tf32.
 double tf32_tflops_of(const CapabilityFacts& facts, std::string_view product, int multiprocessors,
                       double clock_mhz);
 

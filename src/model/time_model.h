@@ -9,7 +9,7 @@
 
 namespace convtune {
 
-// Describes what a tile takes from a multiprocessor in a part of its life.
+// Counts the resources of a multiprocessor that a tile takes in one phase (load, multiply, store).
 struct Phase {
   double products = 0;      // on tensor cores: an m16n8k8 of TF32, or as many cycles of another precision
   double instructions = 0;  // of warps
@@ -19,7 +19,7 @@ struct Phase {
   double waits = 0;         // of a whole block for a barrier
 };
 
-// Describes what a kernel does: so many tiles alike, each loaded, multiplied and stored.
+// Describes a kernel's work: a number of equal tiles, each loaded, multiplied and stored.
 struct TileWork {
   double tiles = 0;
   Phase load, multiply, store;
@@ -42,7 +42,7 @@ struct TileWork {
   double stored_beside_cycles = 0;  // else, for so long
 };
 
-// Describes what the compiler made of it, and how it is launched.
+// Describes the compiled kernel (registers, shared memory) and its launch.
 struct BlockShape {
   int threads = 0;
   std::int64_t spill_bytes = 0;  // a thread
@@ -52,8 +52,9 @@ struct BlockShape {
 
 struct TimeEstimate {
   double us = 0;
-  // Holds what it waits for most: "memory", "tensor cores", "multiply-adds", "special functions", "issue",
-  // "shared memory", "L2", or "latency": blocks that are too few to hide what each waits for.
+  // Names the resource that it waits for most: "memory", "tensor cores", "multiply-adds", "special
+  // functions", "issue", "shared memory", "L2", or "latency": blocks that are too few to hide what each waits
+  // for.
   std::string_view bound;
 };
 

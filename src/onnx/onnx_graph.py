@@ -120,7 +120,7 @@ ARITHMETIC = {
 
 
 def pointwise(node):
-    """Returns what a node computes of each number, as a function of its inputs' numbers; None where it is no such node.
+    """Returns an elementwise node as a function of its inputs' numbers; None for any other node.
     An input that is left out is None."""
     kind = node.op_type
     if node.domain not in ("", "ai.onnx"):
@@ -232,7 +232,7 @@ class Graph:
         return [1] * (len(of) - len(extents)) + list(extents) == [1, of[1]] + [1] * (len(of) - 2)
 
     def sums(self, value, weights):
-        """Returns what is added to a convolution's sum: (the value after it, whether there is a bias, a residual)."""
+        """Finds the operands added to a convolution's sum: (the value after it, whether there is a bias, a residual)."""
         bias = residual = False
         while (node := self.only_reader(value)) is not None and node.output:
             kind, others = node.op_type, [name for name in node.input if name != value]

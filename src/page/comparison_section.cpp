@@ -272,7 +272,7 @@ Markup facts(const ReportRow& row) {
   return markup("<dl>\n{}</dl>\n", list);
 }
 
-// Returns what a shell takes; a problem's text has no character that it would read otherwise.
+// Quotes a word for a shell; a problem's text has no character that the shell would read otherwise.
 Markup commands(const ReportRow& row, const ReportEnvironment& environment) {
   const std::string& device = row.comparison.device.fingerprint;
   const std::string where = device.starts_with("cuda|")

@@ -41,7 +41,7 @@ Markup section(const VerifyReport& verified, const ReportEnvironment&, const Pla
 
 namespace {
 
-// Returns what tells the configs apart: their words without those that all of them have.
+// Returns the words in which the configs differ, without those that all of them have.
 std::vector<std::string> names_of(const std::vector<MeasuredConfig>& configs) {
   std::vector<std::vector<std::string>> words;
   for (const MeasuredConfig& one : configs) {

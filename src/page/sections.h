@@ -8,7 +8,7 @@
 
 namespace convtune::page {
 
-// Describes where a part stands: what its ids begin with, and its headings' level.
+// Gives a section the prefix of its ids and the level of its headings.
 struct Place {
   std::string id;
   int level = 2;
@@ -24,7 +24,7 @@ Markup section(const Analyzed& analyzed, const ReportEnvironment& environment, c
 
 // True where the rows are a model's.
 bool is_model(const std::vector<ReportRow>& rows);
-// Returns where a model's time goes; nothing where the rows are no model's.
+// Draws a model's time by layer; empty if the rows are not a model's.
 Markup model_times_section(const std::vector<ReportRow>& rows, const Place& place);
 
 // A page of 60 cases stays below 500 KiB: of many cases each shows less.

@@ -16,7 +16,7 @@ const std::vector<const Algorithm*>& algorithms(Device::Kind);
 // Throws Error{invalid_argument} that lists the known names.
 const Algorithm& find_algorithm(Device::Kind, std::string_view name);
 
-// Returns what our own is proven against on that kind of device: "oneDNN 3.2.0"; empty where no vendor's
+// Names the incumbent on that kind of device: "oneDNN 3.2.0"; empty where no vendor's
 // library was found.
 std::string vendor_library(Device::Kind);
 

@@ -18,7 +18,7 @@ struct Convolution::State {
   Backend* backend = nullptr;
   std::unique_ptr<Executable> executable;
 
-  // Describes what a run must be given. Without images x and dy are empty, and may lie nowhere.
+  // Lists the operands that a run must be given. Without images x and dy are empty, and may lie nowhere.
   struct Needs {
     bool x, residual, dy, y, dx, dw, dbias;
   } needs{};

@@ -10,7 +10,7 @@
 
 namespace convtune {
 
-// Returns what Precision::automatic means where it means `of_f32` for f32 tensors: products of half-precision
+// Resolves Precision::automatic where it means `of_f32` for f32 tensors: products of half-precision
 // ones are exact in their own precision, and fastest so.
 Precision automatic_precision(const ConvProblem& problem, Precision of_f32);
 

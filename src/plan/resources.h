@@ -1,4 +1,4 @@
-// Defines what a config's kernel takes of a GPU: of a winner for reports, and for the rules of the last
+// Computes the GPU resources of a config's kernel: the winner's for reports, and for the rules of the last
 // stage.
 #pragma once
 

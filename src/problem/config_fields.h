@@ -66,7 +66,7 @@ T from_config(const Config& config, T typed = {}) {
   return typed;
 }
 
-// Describes what is said of a choice to people.
+// Describes a choice for people.
 struct ConfigField {
   std::string name;
   std::int64_t least = 0, most = 0;

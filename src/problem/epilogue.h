@@ -1,4 +1,4 @@
-// Defines what becomes of a sum before it is stored, in double precision.
+// Computes the epilogue of a sum (bias, residual, activation) in double precision.
 #pragma once
 
 #include "convtune/problem.h"

@@ -16,7 +16,7 @@ namespace {
 
 __extension__ typedef __int128 Wide;  // holds any sum of products of two 64-bit numbers
 
-// Describes what a line says of one axis: d, h or w. What it leaves out has benchdnn's number for it.
+// Holds a line's numbers for one axis: d, h or w. A number that the line leaves out has benchdnn's default.
 struct Axis {
   std::int64_t image = 0, filter = 0, output = 0, stride = 1, dilation = 1;  // the dilation counts from 1
   std::optional<std::int64_t> before;                                        // padding

@@ -23,7 +23,7 @@ struct NcuAnswer {
   bool forbidden = false;               // this user may not read the GPU's counters
 };
 
-// Returns what ncu_command() prints on standard output. Throws Error{invalid_argument} that names kernel and
+// Runs ncu_command() and returns its standard output. Throws Error{invalid_argument} that names kernel and
 // metric, or the line, of what is no such table.
 NcuAnswer parse_ncu(std::string_view output);
 

@@ -1,4 +1,4 @@
-// Defines what a search has tried so far, so that an interrupted one resumes: one append-only JSON-lines
+// Keeps the trials of a search, so that an interrupted search resumes: one append-only JSON-lines
 // file per (problem, device) under DATA/trials/, which processes share. A line that cannot be read is
 // skipped.
 #pragma once

@@ -15,7 +15,7 @@ std::vector<const TritonKernel*> chosen_kernels(const TritonFile& file,
                                                 const std::vector<KernelMetrics>& metrics,
                                                 const RefineOptions& options);
 
-// Returns what was profiled of the kernel; null: nothing.
+// Returns the kernel's profile; null if there is none.
 const KernelMetrics* metrics_of(const TritonKernel& kernel, const std::vector<KernelMetrics>& metrics);
 
 }  // namespace convtune

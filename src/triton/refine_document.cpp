@@ -79,7 +79,7 @@ class Parts {
   std::vector<std::pair<std::string, std::string_view>> parts_;
 };
 
-// Returns what stands in the fence of a part, or the whole part.
+// Returns the text inside a part's fence, or the whole part.
 std::string_view fenced(std::string_view part) {
   const std::size_t open = part.find("```");
   if (open == part.npos) return part;

@@ -1,4 +1,4 @@
-// Defines what Triton's own compiler, in a Python process (src/triton/runner/triton_compiler.py), says of a
+// Asks Triton's own compiler, in a Python process (src/triton/runner/triton_compiler.py), about a
 // kernel's configs for a target that need not be here; and what importing a file says of its list.
 #pragma once
 

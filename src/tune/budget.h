@@ -29,12 +29,12 @@ class Budget {
   double total() const { return total_; }
   double spent() const;
   double left() const;  // for the whole; 0 when it is over
-  // Returns what this stage may still take so that those behind it keep their shares.
+  // Returns the time that this stage may still take so that the later stages keep their shares.
   double left(Stage stage) const;
 
-  // Holds what a run is expected to take: measuring in turns takes so many of them at least.
+  // Expected time of a run: measuring in turns needs a least number of runs.
   void expect_run(double seconds) { run_ = seconds; }
-  // Holds what the last stage is expected to take; called again when more is known.
+  // Sets the time that the last stage is expected to take; called again when more is known.
   void expect_last_stage(double seconds) { last_stage_ = seconds; }
   double expected_last_stage() const { return last_stage_; }
   // Tells whether it may begin: asked when its turn has come.

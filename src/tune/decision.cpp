@@ -14,7 +14,8 @@ namespace convtune {
 namespace {
 
 constexpr double kContestSeconds = 10, kComparisonSeconds = 3;
-// Gives what a contest, and a table, may take however late it is: few microseconds are many rounds by then.
+// Bounds from below the time of a contest and of a table, however late it is: a fast kernel has many rounds
+// in it.
 constexpr double kShortSeconds = 0.2;
 
 // `chosen`: whichever of the two is used from now on.
@@ -72,7 +73,7 @@ Contender reference(const SearchContext& with) {
   return one;
 }
 
-// Gives what the table of times takes at least: its fewest rounds of both sides.
+// Estimates the least time of the table of times: its fewest rounds of both sides.
 double table_seconds(const Contender& ours, const std::vector<Contender>& vendors) {
   constexpr double kRounds = 5;
   double round_us = ours.screen_us;

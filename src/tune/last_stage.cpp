@@ -15,7 +15,7 @@ namespace {
 
 constexpr double kLeastGain = 0.01;  // a smaller one is not worth a config that nobody searched for
 
-// Returns what the compiler says of the winner, which it has compiled before.
+// Returns the compiler's report (registers, spills) of the winner, which was compiled before.
 OccupancyEvidence evidence_of(const Algorithm& algorithm, const Config& config, const ConvProblem& problem,
                               const DeviceInfo& device, const Target& target) {
   OccupancyEvidence evidence;

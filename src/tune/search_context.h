@@ -1,4 +1,4 @@
-// Defines what the stages of one search work with: given to each by tune().
+// Defines the context of one search, which tune() hands to each stage.
 #pragma once
 
 #include <cstdint>

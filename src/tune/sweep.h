@@ -1,4 +1,4 @@
-// Defines what verify() looks at: problems, and which configs of which algorithms. Nothing here needs the
+// Chooses the problems, algorithms and configs that verify() checks. Nothing here needs the
 // device: verify.cpp builds and checks them there, or compiles them elsewhere.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace convtune {
 
-// Describes where the problems are to run.
+// Describes the device that the problems are to run on.
 struct SweptDevice {
   const DeviceInfo& info;
   Precision of_f32;     // the precision that Precision::automatic of f32 tensors means there

@@ -105,7 +105,7 @@ class Tuning {
     return listed(names);
   }
 
-  // Returns what the search behind an unproven record has found of our own, and is there still.
+  // Returns the best config of our own that the search behind an unproven record found, if it still exists.
   std::vector<Contender> known() const {
     std::vector<Contender> found;
     if (trials_.begun_anew()) return found;  // they are of another search, which was stopped

@@ -1,4 +1,4 @@
-// Defines what may be tuned at all, and whether a record has answered already.
+// Defines tune(): checks the request, and asks the records before a search begins.
 #include <fmt/format.h>
 
 #include "plan/algorithms.h"

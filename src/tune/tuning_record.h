@@ -1,4 +1,4 @@
-// Defines what a search found as a record, and a record as the report of a search that measured nothing.
+// Turns a search's findings into a record, and a record into the report of a search that measured nothing.
 #pragma once
 
 #include "convtune/database.h"

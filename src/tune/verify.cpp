@@ -124,7 +124,7 @@ std::uint64_t build_ahead(const Backend& on) {
   return on.info().device.kind == Device::Kind::cpu ? 0 : processors();
 }
 
-// Describes what the sweep checks of one problem.
+// Lists the algorithms and configs that the sweep checks for one problem.
 struct BuiltDraw {
   ConvProblem problem;
   std::vector<Built> built;

@@ -27,7 +27,7 @@ def run(*args, **environment):
 
 class Lines(unittest.TestCase):
     def keys(self, suite):
-        """Returns what convtune makes of a suite or a file: the last column of its table."""
+        """Returns convtune's problems of a suite or a file: the last column of its table."""
         done = subprocess.run([CONVTUNE, "cases", suite], text=True, capture_output=True, check=True)
         return [line.split("  ")[-1].strip() for line in done.stdout.splitlines()[1:]]
 

@@ -1,4 +1,4 @@
-"""Defines what the tests that drive the real convtune command share: a folder of their own, runs, refusals, signals."""
+"""Defines the helpers of the tests that drive the real convtune command: a folder of their own, runs, refusals, signals."""
 
 import contextlib
 import fcntl

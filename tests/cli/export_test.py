@@ -15,7 +15,7 @@ import unittest
 from convtune_command import CliTest, main, no_file_may_grow
 
 EXPORT = ["export", "--format", "cuda"]
-# Holds what each of our algorithms can do, and where.
+# Lists each of our algorithms with its abilities and GPUs.
 EXPORTS = [
     ("alexnet_conv1", "h100", "direct_stem_sm90"),
     ("resnet_3x3_128", "h100", "direct_body_sm90"),

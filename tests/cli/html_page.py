@@ -169,8 +169,8 @@ parent.postMessage({
 
 
 def measured(page, folder, width):
-    """Returns what a browser `width` pixels wide makes of a page: how wide it is, what is cut at its edge, the least size of letters
-    in charts, and where the columns of speed-ups end. A frame is as narrow as it likes; a window is not."""
+    """Returns a page's layout in a browser `width` pixels wide: its width, the elements cut at its edge, the least size of
+    letters in charts, and where the columns of speed-ups end. A frame is as narrow as it likes; a window is not."""
     inner, outer = folder / "inner.html", folder / "outer.html"
     html = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page.read_text())
     inner.write_text(html.replace("</body>", MEASURING + "</body>"))

@@ -23,8 +23,8 @@ MODEL = {"schema": 1, "model": "net", "skipped": [], "convolutions": [
 
 
 def as_measured(refined):
-    """Returns what `refine --json` wrote without a GPU, as --measure writes it: times and contests by hand. One neighbour is
-    proven faster, one slower, one fails."""
+    """Returns the file that `refine --json` wrote without a GPU, as --measure writes it: times and contests by hand. One neighbour
+    is proven faster, one slower, one fails."""
     def contest(challenger, share):
         before = [100 + 0.5 * (round_ % 3) for round_ in range(12)]
         return {"incumbent": kernel["original"], "challenger": challenger, "min_gain": 0.02, "confidence": 0.99,
@@ -126,7 +126,7 @@ class Html(CliTest):
                                 "num_warps=8"])
 
     def test_old_reports(self):
-        """Returns what bench/results keeps of tune and bench, several on one page."""
+        """Returns the runs of tune and bench that bench/results keeps, several on one page."""
         kept = [str(path) for path in sorted((SOURCES / "bench" / "results").glob("*/*.json"))
                 if any(word in path.name for word in ("tuned", "stem-batch8", "alexnet", "half"))]
         self.assertGreater(len(kept), 4)

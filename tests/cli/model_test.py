@@ -126,7 +126,7 @@ class Lists(CliTest):
 
 class Pythons(CliTest):
     def answered(self, script):
-        """Returns what the command says where that is the Python that reads the file."""
+        """Returns the command's output where that is the Python that reads the file."""
         python = self.folder / "python"
         python.write_text("#!/bin/sh\n" + script)
         python.chmod(python.stat().st_mode | stat.S_IXUSR)

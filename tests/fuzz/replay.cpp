@@ -1,4 +1,4 @@
-// Defines what libFuzzer's own main() does without a mutation: the kept corpus, each text once, so that it is
+// Does the work of libFuzzer's own main() without a mutation: the kept corpus, each text once, so that it is
 // a test with any compiler. A corpus is a file with one text a line, in hexadecimal digits.
 #include <cstddef>
 #include <fstream>

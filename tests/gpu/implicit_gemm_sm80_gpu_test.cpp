@@ -1,4 +1,4 @@
-// Defines what the general kernel alone owes: it serves every problem, most of them without compiling
+// Tests the promises of the general kernel alone: it serves every problem, most of them without compiling
 // anything.
 #include <gtest/gtest.h>
 

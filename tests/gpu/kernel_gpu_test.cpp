@@ -51,7 +51,7 @@ struct Tensors {
   std::vector<float> x, w, bias, residual;
 };
 
-// Returns what the oracle says of every output, in the output's type.
+// Returns the oracle's outputs, in the output's type.
 std::vector<double> expected(const ConvProblem& a, const Tensors& t) {
   const cpu::HostValues values{.x = t.x.data(),
                                .w = t.w.data(),

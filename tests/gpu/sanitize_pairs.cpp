@@ -1,4 +1,4 @@
-// Defines what scripts/sanitize_gpu runs under compute-sanitizer: every algorithm of our own that is in the
+// Lists the runs of scripts/sanitize_gpu under compute-sanitizer: every algorithm of our own that is in the
 // table, on small problems with configs from all over its search space. Checks each answer, too.
 //   sanitize_pairs                       names the algorithms
 //   sanitize_pairs ALGORITHM PAIRS       runs that many (problem, config) pairs; a third word FROM leaves out

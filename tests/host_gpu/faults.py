@@ -1,4 +1,4 @@
-"""Defines what mutants.py puts into kernels: tables of problems and of faults.
+"""Lists the faults that mutants.py puts into kernels: tables of problems and of faults.
 
 A fault is its name, whose problem and config shows it, the file below src/cuda, a text there and what stands in its
 place. A line of its own in a text is joined by "\\n"."""

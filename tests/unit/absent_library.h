@@ -1,4 +1,4 @@
-// Defines what is asked where a vendor's library cannot be loaded, or what is loaded is not it: everybody is
+// Checks the answers where a vendor's library cannot be loaded, or the loaded file is another: everybody is
 // told the same reason. A process looks once, so each test starts one: this program again, with that test
 // alone.
 #pragma once

@@ -73,7 +73,7 @@ std::string module_of(const std::string& file) {
   return file.ends_with(".cuh") ? file : file.substr(0, file.rfind('.'));
 }
 
-// Returns what is wrong with these includes between files of ours: those that climb, and circles inside a
+// Returns the faults of these includes between files of ours: those that climb, and circles inside a
 // folder.
 std::vector<std::string> wrong_between_folders(const std::vector<Include>& includes,
                                                const std::vector<std::string>& folders) {

@@ -1,4 +1,4 @@
-// Defines what the tests of our kernels share that need no GPU: one that is elsewhere, refusals, configs from
+// Defines helpers of our kernels' tests that need no GPU: one that is elsewhere, refusals, configs from
 // outside, and what is expected of every compiled kernel.
 #pragma once
 
@@ -37,7 +37,7 @@ inline Config changed(Config base, const Config& changes) {
   return base;
 }
 
-// Holds what a config means for a problem, where the problem and the choices are all of it. Fields that are
+// Geometry of a config for a problem, where the problem and the choices are all of it. Fields that are
 // not said have their defaults, so that a new one changes no test.
 template <class Kernel>
 Kernel kernel_of(const ConvProblem& problem, const Config& config) {

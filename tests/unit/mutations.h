@@ -19,7 +19,7 @@ inline std::string mutation(const std::vector<std::string>& corpus, std::uint64_
   const auto below = [&](std::size_t limit) {
     return limit == 0 ? std::size_t{0} : static_cast<std::size_t>(random_bits(number, draws++) % limit);
   };
-  // Holds what readers of JSON, numbers and program text stumble over.
+  // Texts that readers of JSON, numbers and program text stumble over.
   static const std::vector<std::string> kPieces = {"{",
                                                    "}",
                                                    "[",

@@ -1,4 +1,4 @@
-// Defines what tests load in the place of NVIDIA's management library: one GPU at 0000:1b:00.0 whose clock
+// Stands in for NVIDIA's management library in tests: one GPU at 0000:1b:00.0 whose clock
 // the test sets. Built twice; OLD has the function by the name that it had before 12.2.
 #include <string_view>
 

@@ -1,4 +1,4 @@
-// Defines what a oneDNN says of itself, and nothing else: of a version to come, or built on other threads
+// Stands in for a oneDNN that answers about itself alone: of a version to come, or built on other threads
 // than OpenMP's.
 struct Version {
   int major, minor, patch;

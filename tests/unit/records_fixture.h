@@ -1,4 +1,5 @@
-// Defines what the tests of records share: a folder that vanishes with the test, and a record to put there.
+// Defines the fixture of the tests of records: a folder that vanishes with the test, and a record to put
+// there.
 #pragma once
 
 #include <gtest/gtest.h>

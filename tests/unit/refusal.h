@@ -1,4 +1,4 @@
-// Defines what a function says when it refuses its argument.
+// Returns the message of a function that refuses its argument.
 #pragma once
 
 #include <gtest/gtest.h>

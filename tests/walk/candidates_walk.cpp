@@ -62,7 +62,7 @@ struct Item {
   }
 };
 
-// Describes what is wrong with it, nothing where all is right; and how many bytes it spills.
+// Returns the fault of a candidate, empty where all is right; and how many bytes it spills.
 struct Finding {
   std::string text;
   std::int64_t spill_bytes = 0;
@@ -156,7 +156,7 @@ std::vector<Item> items_of(const Options& options) {
   return items;
 }
 
-// Returns what choose() answers, for one capability after the other; then some of all lists.
+// Returns the answers of choose(), for one capability after the other; then some of all lists.
 std::vector<Item> quick_items(const Options& options) {
   constexpr std::size_t kDrawn = 4;
   const std::vector<DeviceInfo> devices = devices_of(options);

@@ -34,8 +34,8 @@ struct Gpu {
   std::string why_not;  // empty where convtune can use it
 };
 
-// Returns what a GPU is treated as: itself, or what CONVTUNE_CAPABILITY names and it can do, to see there
-// what others get. Kernels are compiled for the GPU that they run on all the same.
+// Returns the capability that a GPU is treated as: its own, or a lower one named by CONVTUNE_CAPABILITY, to
+// see there what others get. Kernels are compiled for the GPU that they run on all the same.
 ComputeCapability treated_as(ComputeCapability own, std::string& why_not) {
   const char* const text = ::secure_getenv("CONVTUNE_CAPABILITY");
   if (text == nullptr || *text == '\0') return own;

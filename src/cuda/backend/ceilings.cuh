@@ -18,7 +18,7 @@ __device__ inline unsigned random_bits(unsigned lane, unsigned index) {
   return bits ^ (bits >> 13);
 }
 
-// Describes what is multiplied, as a register holds it: a number in [-1, 1), or two.
+// Gives a register of operands to multiply: a number in [-1, 1), or two.
 struct Fp32 {
   static __device__ float random(unsigned lane, unsigned index) {
     return static_cast<float>(static_cast<int>(random_bits(lane, index))) * 0x1p-31f;

@@ -1,4 +1,4 @@
-// Defines what NVIDIA GPUs offer to the layers above: their devices, their backends and their ceilings. On a
+// Declares the NVIDIA GPUs' side for the layers above: their devices, their backends and their ceilings. On a
 // machine without a driver there are no devices, and nothing fails.
 #pragma once
 
@@ -14,7 +14,8 @@ namespace convtune::cuda {
 const std::vector<DeviceInfo>& devices();
 // Made once in a process. Throws Error{no_device} unless devices() has it.
 Backend& backend(Device device);
-// Returns what was looked for: the driver, NVRTC, cuDNN, and each GPU that the driver shows.
+// Reports the search for the parts that GPUs need: the driver, NVRTC, cuDNN, and each GPU that the driver
+// shows.
 std::vector<Probe> probes();
 
 // A device as a target: its limits as the driver says, its tensor cores' rates by its capability.

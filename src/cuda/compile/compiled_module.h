@@ -1,4 +1,4 @@
-// Defines what the compiler made of a job: machine code, and what ptxas says of its kernels. A value with a
+// Holds the result of a compile job: machine code, and ptxas's report on its kernels. A value with a
 // text form, which the cache and the pipe from a child process carry.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace convtune::cuda {
 
-// Describes what one kernel needs, as ptxas reports it.
+// Describes the resources of one kernel, as ptxas reports them.
 struct KernelResources {
   std::string kernel;                  // as the job wrote it
   std::string symbol;                  // its name in the cubin
@@ -37,7 +37,7 @@ constexpr std::string_view kModuleFormat = "convtune module 1";
 std::string to_text(const CompiledModule& module);
 std::optional<CompiledModule> parse_module(std::string_view text);  // nothing for any other text
 
-// Returns what `ptxas -v` wrote about one kernel, with the spills and stack of functions that it calls.
+// Reads the report of `ptxas -v` on one kernel, with the spills and stack of functions that it calls.
 // Throws Error{internal} where the log has nothing about it.
 KernelResources read_resources(std::string_view log, const std::string& kernel, const std::string& symbol);
 

@@ -22,7 +22,7 @@ class CubinCache {
   explicit CubinCache(std::filesystem::path folder = default_folder(),
                       std::int64_t limit_bytes = kLimitBytes);
 
-  // Returns what was stored under a key (64 hexadecimal digits). Never throws.
+  // Returns the module stored under a key (64 hexadecimal digits). Never throws.
   std::optional<std::string> find(const std::string& key) const;
   // Beside and renamed, so that a reader sees all of it or nothing. Never throws: a folder that cannot be
   // written is warned of once, and costs a compilation the next time.

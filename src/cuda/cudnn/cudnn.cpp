@@ -42,7 +42,7 @@ struct CudnnConfig {
 // The offers for the problems asked about last: search asks about one problem many times.
 class RecentOffers {
  public:
-  // Returns what `question` answers to the offers, with the session's mutex held.
+  // Calls `question` with the offers, with the session's mutex held.
   template <class Question>
   auto ask(const ConvProblem& problem, const DeviceInfo& device, const CudnnForm& form, Question&& question) {
     CudnnSession& session = cudnn_session(device.device.index);
@@ -168,7 +168,7 @@ class Cudnn final : public Algorithm {
     return {false, true};
   }
 
-  // Returns what can be said before cuDNN is asked.
+  // Refuses what can be refused before cuDNN is asked.
   static Support can_ask(const ConvProblem& a, const CudnnForm& form) {
     if (Support support = within(abilities(), a); !support) return support;
     if (!form.channels_last && a.layout == Layout::nhwc)

@@ -50,7 +50,7 @@ bool sequence_is_right(const ConvProblem& problem, const CudnnForm& form);
 
 // The convolution: all of the problem where fused, else x and w to `sum`; where there is no epilogue, to y.
 CudnnGraph convolution_graph(const ConvProblem& problem, const CudnnForm& form, const CudnnSession& session);
-// Returns what follows an unfused convolution, in order.
+// Returns the operations that follow an unfused convolution, in order.
 std::vector<CudnnGraph> epilogue_graphs(const ConvProblem& problem, const CudnnForm& form,
                                         const CudnnSession& session);
 

@@ -19,13 +19,13 @@ struct CudnnStep {
   std::int64_t workspace_bytes = 0;
 };
 
-// Describes what runs, one step after the other: the convolution, then what was not fused with it.
+// Lists the steps of a run in order: the convolution, then the operations that were not fused with it.
 struct CudnnPlan {
   std::vector<std::shared_ptr<const CudnnStep>> steps;
   std::int64_t workspace_bytes() const;  // for the step that wants the most
 };
 
-// Describes what cuDNN offers for a problem's convolution graph: the engine configurations of heuristic mode
+// Holds cuDNN's offers for a problem's convolution graph: the engine configurations of heuristic mode
 // A, then B, then the fallback, each once. The same cuDNN on the same kind of device lists them in the same
 // order every time, so that a position names one of them. What follows an unfused convolution is planned by
 // the first offer that will do: all are of one engine, bound by memory. Making one and planning call cuDNN:

@@ -8,7 +8,7 @@
 
 namespace convtune::cuda {
 
-// Describes what a GPU says of its clock at one moment.
+// Holds a GPU's clock readings at one moment.
 struct ClockEvents {
   std::uint64_t reasons = 0;  // bits as nvml.h has them
   unsigned sm_mhz = 0;        // 0: it does not say

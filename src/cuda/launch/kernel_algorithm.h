@@ -41,15 +41,16 @@ class KernelAlgorithm : public Algorithm {
   void precompile(const ConvProblem&, const DeviceInfo&, const Config&) const final;
   std::unique_ptr<Executable> build(const ConvProblem&, const DeviceInfo&, const Config&) const final;
 
-  // Returns what build() compiles and launches; a config that it does not accept is refused as there.
+  // Returns the launch plan that build() compiles and launches; a config that it does not accept is refused
+  // as there.
   LaunchPlan plan(const ConvProblem&, const DeviceInfo&, const Config&) const;
-  // Returns what its kernel does, counted. For a config that it accepts.
+  // Returns the kernel's work, counted, for a config that it accepts.
   TileWork work(const ConvProblem&, const DeviceInfo&, const Config&) const;
 
  protected:
-  // Returns what its kernel has in NHWC alone. It takes half precision in NCHW nevertheless: the kernel runs
-  // between conversions of those (conversions.h), and what follows is asked about the problem in NHWC where y
-  // is one.
+  // Returns true for a kernel that exists in NHWC alone. It takes half precision in NCHW nevertheless: the
+  // kernel runs between conversions of those (conversions.h), and what follows is asked about the problem in
+  // NHWC where y is one.
   virtual ChannelsLast channels_last() const { return {}; }
   virtual ChannelsLast channels_last_of(const ConvProblem&) const { return channels_last(); }
   Support takes_any_layout(const ConvProblem&, const DeviceInfo&) const;
@@ -215,7 +216,7 @@ class KernelAlgorithmOf : public KernelAlgorithm {
   virtual Support takes_kernel(const Kernel&, const DeviceInfo&) const = 0;
   virtual LaunchPlan launch(const Kernel&, const DeviceInfo&) const = 0;
   virtual TileWork counted(const Kernel&) const = 0;
-  // Returns what it multiplies, with all that is idle.
+  // Returns its multiply-adds, those on padding included.
   virtual double flops(const ConvProblem& problem, const Kernel&) const { return problem.flops(); }
   virtual std::optional<StageView> stages(const Kernel&) const { return {}; }
 

@@ -1,4 +1,4 @@
-// Defines what an algorithm of ours compiles and launches for one config, as data: made on any host, with
+// Describes the compilation and launches of one config as data: made on any host, with
 // neither a device nor a compiler. One executable compiles and launches it (kernel_executable.h); the dry
 // run, the forecast and the exported program read the same value, so that none of them can drift from what
 // runs.
@@ -163,7 +163,7 @@ struct LaunchPlan {
   std::vector<Step> pack, run;
   std::vector<WorkspacePart> workspace;  // each at a multiple of 256 bytes, in this order
 
-  // Gives what the launch bounds make of it: registers of a thread, at most, and blocks that an SM holds at
+  // Holds the launch bounds: registers of a thread, at most, and blocks that an SM holds at
   // once. A guess where the kernel has no bound on blocks.
   int most_registers = 0, resident_blocks = 1;
   bool resident_is_a_guess = false;

@@ -1,4 +1,4 @@
-// Defines what the algorithms count alike of a tile's work (time_model.h). Geometry comes from the kernels'
+// Counts the parts of a tile's work (time_model.h) that all algorithms have. Geometry comes from the kernels'
 // own headers; instructions were counted in their source, by phases: those of the loops that everything hangs
 // on exactly, the others roughly.
 #pragma once

@@ -1,4 +1,4 @@
-// Defines what matrix products of a warpgroup (wgmma) have in common, for compute capability 9.0 (sm_90a).
+// Wraps the matrix products of a warpgroup (wgmma), for compute capability 9.0 (sm_90a).
 // All 128 threads. The sums must not be read or written between wgmma_fence and wgmma_wait: the compiler
 // would serialise the products (it warns). The products are in files of their own: kernels read those they
 // use, and lists of registers take long to read.

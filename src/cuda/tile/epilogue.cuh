@@ -1,4 +1,4 @@
-// Defines what is done to a sum before it is stored: its bias, the residual, then the activation, by
+// Applies the epilogue to a sum before it is stored: its bias, the residual, then the activation, by
 // PyTorch's formulas. NaN stays NaN in all of them.
 #pragma once
 
@@ -101,8 +101,8 @@ __device__ __forceinline__ float finish(float sum, float bias) {
   return activate<conv>(sum + bias);
 }
 
-// Describes where a kernel's sums begin. Those of an eager problem are rounded before the bias: they begin at
-// zero always.
+// Gives the starting value of a kernel's sums. Those of an eager problem are rounded before the bias: they
+// begin at zero always.
 enum class SumsBegin { at_zero, at_bias };
 
 // With a residual, 0 where the problem has none; eager problems round at each step.

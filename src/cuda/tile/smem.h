@@ -12,7 +12,7 @@ namespace convtune {
 struct SmemPlan {
   long long end = 0;  // the size of what has been taken: bytes, floats or words, as the config counts
 
-  // Returns where a region of `size` begins: behind all that were taken before. It means nothing where all
+  // Returns the offset of a region of `size`, behind all that were taken before. It means nothing where all
   // are more than any SM has, which `end` tells.
   constexpr int take(long long size) {
     const long long begin = end;

@@ -12,7 +12,7 @@ from python_statements import Left, Returned
 MOST_DEPTH = 40  # the depth of calls within calls
 MOST_REPEATED = 16  # axes of a product that repeats a list, items of a combination
 
-# Holds what functions of these names, which are found nowhere, answer on an NVIDIA GPU.
+# Answers on an NVIDIA GPU of functions by name whose definition is found nowhere.
 PLATFORMS = {"is_cuda": True, "is_nvidia": True, "is_hip": False, "is_amd": False, "is_xpu": False, "is_npu": False,
              "is_rocm": False, "is_hip_cdna2": False, "is_hip_cdna3": False, "is_hip_cdna4": False,
              "is_hip_cdna": False, "is_cpu": False, "is_intel": False, "is_interpreter": False}

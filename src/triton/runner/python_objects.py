@@ -1,4 +1,4 @@
-"""Defines what an expression of a Python file can come to where nothing of the file is run: plain values, and these."""
+"""Defines the values of a Python file's expressions where nothing of the file is run: plain values, and these."""
 
 import ast
 import math
@@ -139,7 +139,7 @@ class Imported:
 
 
 class Meta:
-    """Returns what Triton hands to a grid: the config's values."""
+    """Returns the argument that Triton hands to a grid: the config's values."""
 
     def __init__(self, values):
         self.values, self.asked = values, set()  # names that the grid asked for

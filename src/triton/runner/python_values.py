@@ -1,4 +1,4 @@
-"""Defines what Python expressions come to, as far as they go without running anything: constants, names, comprehensions,
+"""Evaluates Python expressions as far as that goes without running anything: constants, names, comprehensions,
 functions of the file and of the files that it imports. What stays unknown is carried by its text (Named).
 
 triton_reader asks: for lists of configs, for a wrapper's grid, for the arguments of a launch.

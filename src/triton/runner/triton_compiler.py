@@ -1,4 +1,4 @@
-"""Defines what Triton's own compiler makes of a kernel's configs, for a GPU that need not be here; the list that a file's
+"""Compiles a kernel's configs with Triton's own compiler, for a GPU that need not be here; the list that a file's
 autotuner has once it is imported; and whether a file can be imported at all.
 
 Started by `convtune refine --trust` where Triton can be imported. Requests are lines of JSON on standard input, answers

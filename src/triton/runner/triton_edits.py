@@ -94,7 +94,7 @@ def is_test(node):
 
 
 def bound_names(node):
-    """Returns what a top-level statement gives a name to."""
+    """Returns the names that a top-level statement binds."""
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         return {node.name}
     if isinstance(node, (ast.Import, ast.ImportFrom)):
@@ -105,7 +105,7 @@ def bound_names(node):
 
 
 def needed_names(node):
-    """Returns what a statement needs while the file is loaded."""
+    """Returns the names that a statement needs while the file is loaded."""
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
         a = node.args
         parts = [*node.decorator_list, *a.defaults, *[one for one in a.kw_defaults if one], node.returns,

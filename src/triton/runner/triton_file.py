@@ -13,7 +13,7 @@ MOST_TEXT = 2_000_000  # names, values and characters of all of them
 
 
 def statements_before(body, kernel):
-    """Returns what has run before the kernel's list is read: of an `if`, `with` or `try` round the kernel its branch, too."""
+    """Returns the statements that run before the kernel's list is read, the branch of an `if`, `with` or `try` round it too."""
     found = []
     for node in body:
         if node.lineno < kernel.anchor and node.end_lineno < kernel.line:

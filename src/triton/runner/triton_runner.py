@@ -54,7 +54,7 @@ def inputs_of(torch, module, spec, device):
 
 
 def work_of(torch, module, spec, device, folder):
-    """Returns what is timed, a function of nothing, and the arguments that it may write to."""
+    """Returns the function to time, which takes no arguments, and the arguments that it may write to."""
     call = spec["call"]
     if call.endswith(".py"):
         with open(call, encoding="utf-8") as text:
@@ -94,8 +94,8 @@ def tensors_of(torch, value):
 
 
 def summary(torch, y):
-    """Returns what is compared between two processes: every bit in one number, every output in one of the sums, some of
-    the outputs themselves."""
+    """Returns the digest that is compared between two processes: every bit in one number, every output in one of the sums, some
+    of the outputs themselves."""
     integer = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[y.element_size()]
     flat = y.detach().contiguous().flatten()
     count = flat.numel()
@@ -145,7 +145,7 @@ def run(spec, folder):
         return 1000 * start.elapsed_time(stop)
 
     def outputs():
-        """Returns what the call returns, or, where it returns nothing, what it was given."""
+        """Returns the call's result, or its arguments if it returns nothing."""
         found = tensors_of(torch, work()) or tensors_of(torch, arguments)
         return [y for y in found if y.numel() > 0 and not y.is_complex()][:MOST_OUTPUTS]
 

@@ -1,4 +1,4 @@
-"""Defines what Triton is told of a launch before it compiles: types, constants, and what is a multiple of 16. It decides whether
+"""Builds the signature that Triton compiles a launch for: types, constants, and what is a multiple of 16. It decides whether
 loads are wide and loops are pipelined. Read of the file's own launch; what that does not say is assumed.
 """
 
@@ -68,7 +68,7 @@ def is_truth(kernel, name):
 
 
 def signature_of(file, kernel, given, dtype):
-    """Returns what Triton is told of the parameters: types, constants, and what is a multiple of 16."""
+    """Returns the signature of the parameters: types, constants, and what is a multiple of 16."""
     use = KernelUse(kernel.node, file.functions)
     launch = launch_values(file, kernel, given, dtype)
     expressions = {}

@@ -70,7 +70,7 @@ class Kernel:
 
 
 class KernelUse:
-    """Returns what a kernel's body does: its loops, and which parameters are pointers that it loads from or stores to."""
+    """Summarises a kernel's body: its loops, and which parameters are pointers that it loads from or stores to."""
 
     def __init__(self, node, functions):
         self.node, self.functions = node, functions

@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-// Describes what nlohmann's parser finds, up to the first thing that a flat object may not hold.
+// Holds the fields that nlohmann's parser finds, up to the first that a flat object may not hold.
 struct Events : nlohmann::json_sax<json> {
   std::vector<std::pair<std::string, json>> fields;
   std::string name;

@@ -1,4 +1,4 @@
-// Defines what is offered for a name that nobody knows.
+// Tests the suggestions for an unknown name.
 #include "convtune/spelling.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Defines what the estimates of the CPU's algorithms count alike, against counting one by one.
+// Tests the counts that the estimates of the CPU's algorithms share, against counting one by one.
 #include "cpu/model/estimates.h"
 
 #include <gtest/gtest.h>

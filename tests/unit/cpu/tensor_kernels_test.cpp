@@ -1,4 +1,4 @@
-// Defines what the vector kernels make of numbers: every half of both types, roundings, and activations
+// Tests the vector kernels on numbers: every half of both types, roundings, and activations
 // beside the host's in double precision.
 #include "cpu/tile/tensor_kernels.h"
 

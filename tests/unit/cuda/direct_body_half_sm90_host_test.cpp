@@ -70,8 +70,8 @@ std::vector<int> loaded_pixel_rows(const Kernel& kernel, const Kernel::Corner& c
   return loaded;
 }
 
-// Returns where hardware has a byte of an operand: of its rows of 64 or 128 bytes, 16-byte pieces are
-// exchanged by address bits 7 to 8 or 9.
+// Returns the address of an operand's byte under the hardware's swizzle: of its rows of 64 or 128 bytes,
+// 16-byte pieces are exchanged by address bits 7 to 8 or 9.
 int hardware_address(const Kernel& kernel, int byte) {
   return byte ^ ((byte >> 7 & (kernel.row_bytes() == 128 ? 7 : 3)) << 4);
 }

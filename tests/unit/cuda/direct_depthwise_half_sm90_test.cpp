@@ -22,7 +22,7 @@ int number(long long i) {
   return static_cast<int>(i * 7 % 11) - 5;
 }
 
-// Returns where TMA puts a byte of a box: it exchanges bits of the address.
+// Returns the address that TMA writes a byte of a box to: it exchanges bits of the address.
 int exchanged(const Kernel& a, int at) {
   const int pieces = a.octets == 8 ? 7 : a.octets == 4 ? 3 : a.octets == 2 ? 1 : 0;
   return at ^ ((at >> 7 & pieces) << 4);
@@ -48,8 +48,8 @@ std::map<int, long long> filled(const Kernel& a, int chunk, int level, int side,
   return numbers;
 }
 
-// Returns what lane `lane` of the warp of these channels and strips has of the operand: entry (row, k) is x's
-// number. As multiply.cuh loads and exchanges it.
+// Returns the part of the operand that lane `lane` of the warp of these channels and strips holds: entry
+// (row, k) is x's number. As multiply.cuh loads and exchanges it.
 long long operand(const Kernel& a, const std::map<int, long long>& stage, int quad, int group, int row, int k,
                   int channel) {
   const int strip = a.first_strip(a.read_unit(a.unit_of(group, row))), thread = k % 8 / 2;

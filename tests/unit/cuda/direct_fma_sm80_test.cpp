@@ -12,7 +12,7 @@
 namespace convtune::direct_fma_sm80_test {
 namespace {
 
-// Returns what the kernel computes, in its order of loops, from an input laid out as in its shared memory.
+// Computes the kernel's sums, in its order of loops, from an input laid out as in its shared memory.
 long long sum_by_geometry(const DirectFmaSm80& a, const std::vector<int>& x, const std::vector<int>& w, int p,
                           int q) {
   const int band = p / a.band_rows(), row = p % a.band_rows() % a.rows;

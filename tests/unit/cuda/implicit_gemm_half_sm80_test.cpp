@@ -40,13 +40,13 @@ int& at(std::vector<int>& values, long long index) {
   return values.at(static_cast<std::size_t>(index));
 }
 
-// Returns where a thread writes its piece of row number `i` of those that it copies (load.cuh).
+// Returns the offset at which a thread writes its piece of row `i` of those that it copies (load.cuh).
 int copied_to(const Kernel& kernel, int thread, int i) {
   const int first = thread / kernel.pieces(), piece = thread % kernel.pieces();
   return first * kernel.row_bytes() + 16 * kernel.exchanged(first, piece) +
          i * kernel.copied_rows() * kernel.row_bytes();
 }
-// Returns where a lane of warp `warp_m` reads a row of operand `m` of a product (Operands), of a step's tap.
+// Returns the offset at which a lane of warp `warp_m` reads a row of operand `m` (Operands) of a step's tap.
 int read_from(const Kernel& kernel, int warp_m, int m, int product, int lane, int step = 0) {
   const int row = warp_m * kernel.warp_rows() + lane % 16 +
                   (kernel.window ? kernel.tap_positions(step % kernel.taps()) : 0);

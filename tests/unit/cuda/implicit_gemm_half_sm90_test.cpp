@@ -39,8 +39,8 @@ int weight_at(long long index) {
   return static_cast<int>(random_bits(2, static_cast<std::uint64_t>(index)) % 7) - 3;
 }
 
-// Returns where hardware has a byte of an operand: of its rows of 64 or 128 bytes, 16-byte pieces are
-// exchanged by address bits 7 to 8 or 9.
+// Returns the address of an operand's byte under the hardware's swizzle: of its rows of 64 or 128 bytes,
+// 16-byte pieces are exchanged by address bits 7 to 8 or 9.
 int hardware_address(const Kernel& kernel, int byte) {
   return byte ^ ((byte >> 7 & (kernel.row_bytes() == 128 ? 7 : 3)) << 4);
 }

@@ -1,4 +1,4 @@
-// Defines what the algorithms with kernels of our own share: the order of candidates, and refusals.
+// Tests the parts that the algorithms with kernels of our own share: the order of candidates, and refusals.
 #include "cuda/launch/kernel_algorithm.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Defines what an unmeasured problem gets: the first guess of the algorithm that the model of time finds
+// Tests the plan of an unmeasured problem: the first guess of the algorithm that the model of time finds
 // fastest, held against what was measured; and that the compiler makes the same bytes of a kernel again.
 #include "plan/planner.h"
 

@@ -1,4 +1,4 @@
-// Defines what ncu prints (recorded on an H100 in tests/refine/ncu_*.csv), and profile() over a
+// Tests the reading of ncu's output (recorded on an H100 in tests/refine/ncu_*.csv), and profile() over a
 // program that stands in for ncu.
 #include "convtune/profile.h"
 

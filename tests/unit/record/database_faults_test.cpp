@@ -1,5 +1,5 @@
-// Defines what cannot be trusted is a miss with one warning, and no failure shows half a record. Runs as root
-// too, whom permission bits do not stop.
+// Tests that a file that cannot be trusted is a miss with one warning, and that no failure shows half a
+// record. Runs as root too, whom permission bits do not stop.
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-// Defines what tests of refining share: the sample with its profile, and options without Triton.
+// Defines the samples of the tests of refining: the sample with its profile, and options without Triton.
 #pragma once
 
 #include <string>

@@ -15,7 +15,7 @@
 namespace convtune::last_stage_test {
 namespace {
 
-// Describes what a run of each number of stages takes, and what the clock shows.
+// Gives the time of a run by its number of stages, and the clock's readings.
 struct World {
   std::map<std::int64_t, double> stage_us = {{2, 1050}, {3, 1000}, {4, 940}};
   double noise = 0.01, now_us = 0;

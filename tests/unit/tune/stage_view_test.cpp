@@ -1,4 +1,4 @@
-// Defines what the algorithms say of their two parameters of the last stage: whatever they offer, its
+// Tests the algorithms' two parameters of the last stage: whatever they offer, its
 // neighbours have the same tiles and, where it can be compiled here, the same grid.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ Names fields_that_differ(const Config& one, const Config& other) {
   return names;
 }
 
-// Describes what makes up the tile and the grid, as a number for each part.
+// Describes the tile and the grid, as a number for each part.
 using TileOf = std::function<std::vector<std::int64_t>(const Config&)>;
 
 // All lists that the rules leave for what the algorithm offers; returns how many there are.

@@ -1,4 +1,4 @@
-// Defines what verify looks at, and what of it is compiled for a GPU that is elsewhere.
+// Tests the choice of problems and configs of verify, and of those compiled for a GPU that is elsewhere.
 #include "tune/sweep.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Defines what tune() makes of a contest that cannot decide, and of a vendor's way that it has to leave out:
+// Tests tune() where a contest cannot decide, and where it has to leave out a vendor's way:
 // on a simulated machine that is quiet, but for what a contest's rounds are told to take.
 #include <gtest/gtest.h>
 

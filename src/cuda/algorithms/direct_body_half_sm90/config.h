@@ -159,7 +159,7 @@ struct DirectBodyHalfSm90 {
     return (vertical().offset(row) + vertical().before()) * pitch() + horizontal().offset(column) +
            horizontal().before();
   }
-  // Returns where an output of a tile has its first pixel.
+  // Returns the position of the first pixel that an output of a tile reads.
   constexpr int pixel_of(int image, int row, int column) const {
     return (image * box_rows() + row) * pitch() + column;
   }

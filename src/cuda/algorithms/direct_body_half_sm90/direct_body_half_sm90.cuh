@@ -44,7 +44,7 @@ __device__ constexpr unsigned long long pixels_descriptor(unsigned address) {
   return (address & 0x3fff) | 1ull << 16 | kEight << 32 | (config.row_bytes() == 128 ? 1ull : 2ull) << 62;
 }
 
-// Describes where a consumer is in both rings.
+// Holds a consumer's positions in both rings.
 template <DirectBodyHalfSm90 config>
 struct Rings {
   Ring<config.input_stages> inputs;

@@ -128,7 +128,7 @@ struct Store {
     }
   }
 
-  // Returns where a row of outputs is in NCHW: of a filter of the consumer's.
+  // Returns the offset of a row of outputs in NCHW, for one of the consumer's filters.
   __device__ __forceinline__ unsigned staged_row(int filter) const {
     return staging + filter * config.staged_pitch();
   }

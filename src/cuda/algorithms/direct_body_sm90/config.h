@@ -132,7 +132,7 @@ struct DirectBodySm90 {
   constexpr int loader_chunks() const {
     return ceil_div(unit_chunks(), loaders());
   }  // chunks per thread and unit
-  // Describes where each region begins, in bytes. Barriers: a stage of input is `full` or `done`, and one of
+  // Gives the offset of each region, in bytes. Barriers: a stage of input is `full` or `done`, and one of
   // weights.
   struct Smem {
     int weights, stages, staging, output_table, full, done, weights_full, weights_done, flags;

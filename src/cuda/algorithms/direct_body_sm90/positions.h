@@ -22,7 +22,7 @@ struct Sizes {
   static constexpr auto kAt = config.smem();  // from the start of shared memory
 };
 
-// Returns where a chunk of a unit is in x, from the first image of the tile on, or -1 where it is padding.
+// Returns the offset in x of a chunk of a unit, from the first image of the tile on, or -1 for padding.
 template <DirectBodySm90 config>
 constexpr int chunk_source(int chunk, int first_position, int first_image) {
   using S = Sizes<config>;
@@ -61,7 +61,7 @@ constexpr Output output_of(int position) {
   return at;
 }
 
-// Describes what a warpgroup's positions meet of a segment, which y has in one piece.
+// Describes the part of a segment, contiguous in y, that a warpgroup's positions cover.
 template <DirectBodySm90 config>
 struct Segment {
   using S = Sizes<config>;

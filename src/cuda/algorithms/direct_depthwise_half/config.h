@@ -45,7 +45,7 @@ struct DirectDepthwiseHalf {
   constexpr int levels() const { return ceil_div(conv.p, tile_rows()); }
   constexpr int image_sets() const { return ceil_div(conv.n, images); }
   constexpr long long all_blocks() const { return 1LL * chunks() * sides() * levels() * image_sets(); }
-  // Returns where in the image a tile's input begins.
+  // Returns the image row (column) at which a tile's input begins.
   constexpr int first_row(int level) const { return level * tile_rows() * conv.stride_h - conv.pad_top; }
   constexpr int first_column(int side) const { return side * tile_columns() - conv.pad_left; }
 

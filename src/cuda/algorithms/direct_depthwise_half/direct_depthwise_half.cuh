@@ -71,7 +71,7 @@ struct Strip {
   }
 };
 
-// Describes what a warp does with two channels of all strips.
+// Computes two channels of all strips with one warp.
 template <DirectDepthwiseHalf config>
 struct Pair {
   static constexpr ConvExtents a = config.conv;

@@ -17,8 +17,8 @@ struct Planes {
   static constexpr DirectDepthwiseHalf::Outputs kOutputs = config.outputs();
 };
 
-// Describes what a block computes: chunks beside each other, so that one finds in L2 what another has read of
-// a line.
+// Describes a block's share of the problem: chunks beside each other, so that one finds in L2 what another
+// has read of a line.
 template <DirectDepthwiseHalf config>
 struct Part {
   int chunk, side, level, image;

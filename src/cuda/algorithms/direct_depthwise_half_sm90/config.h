@@ -68,7 +68,7 @@ struct DirectDepthwiseHalfSm90 {
     return levels() > 1 && rows * conv.stride_h >= conv.r && conv.r > conv.stride_h;
   }
   constexpr int turn_rows() const { return rows * conv.stride_h; }  // rows of input
-  // Returns where in the image a tile's input begins.
+  // Returns the image row (column) at which a tile's input begins.
   constexpr int first_row(int level) const { return level * rows * conv.stride_h - conv.pad_top; }
   constexpr int first_column(int side) const { return side * tile_columns() * conv.stride_w - conv.pad_left; }
 

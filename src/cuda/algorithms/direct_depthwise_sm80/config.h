@@ -78,7 +78,7 @@ struct DirectDepthwiseSm80 {
   constexpr int filter_column(int input, int output) const {
     return tap(input - output * conv.stride_w, conv.dilation_w, conv.s);
   }
-  // Returns what the compiler does not know to be padding.
+  // Returns the taps that the compiler cannot know to be padding.
   constexpr bool has_row(int input) const { return !all_rows() || is_inside(input - conv.pad_top, conv.h); }
   constexpr bool has_column(int input) const {
     return !all_columns() || is_inside(input - conv.pad_left, conv.w);
@@ -106,7 +106,7 @@ struct DirectDepthwiseSm80 {
   constexpr int first_column(int side) const {
     return all_columns() ? 0 : side * tile_columns() * conv.stride_w - conv.pad_left;
   }
-  // Returns where a strip's input row (column) is in the tile; `strip`: of all passes.
+  // Returns the offset of a strip's input row (column) in the tile; `strip`: of all passes.
   constexpr int tile_row(int strip, int input) const {
     return all_rows() ? input - conv.pad_top : strip * rows * conv.stride_h + input;
   }

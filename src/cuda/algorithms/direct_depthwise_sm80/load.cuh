@@ -8,7 +8,7 @@
 
 namespace convtune::direct_depthwise_sm80 {
 
-// Describes what a block computes.
+// Describes a block's share of the problem.
 template <DirectDepthwiseSm80 config>
 struct Part {
   int chunk, side, band, image;

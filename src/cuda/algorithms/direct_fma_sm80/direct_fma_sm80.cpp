@@ -28,7 +28,7 @@ bool uniform_weights(const DirectFmaSm80& a) {
   return shares_weights(a) && a.conv.r * a.conv.s * a.filters <= 50;
 }
 
-// Describes what a warp does for one strip: instructions, and wavefronts of shared memory, 128 bytes each.
+// Counts a warp's work for one strip: instructions, and wavefronts of shared memory, 128 bytes each.
 struct StripWork {
   double instructions = 0, wavefronts = 0;
 };

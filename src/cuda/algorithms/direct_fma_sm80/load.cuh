@@ -9,7 +9,7 @@ namespace convtune::direct_fma_sm80 {
 
 inline constexpr int kAtOnce = 4;  // copies in straight code
 
-// Describes what a block computes.
+// Describes a block's share of the problem.
 template <DirectFmaSm80 config>
 struct Part {
   static constexpr ConvExtents a = config.conv;

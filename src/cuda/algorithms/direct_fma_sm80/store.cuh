@@ -9,7 +9,7 @@ namespace convtune::direct_fma_sm80 {
 template <DirectFmaSm80 config>
 using Sums = float[config.filters][config.rows][DirectFmaSm80::kColumns];
 
-// Describes where a strip is in its block.
+// Locates a strip in its block.
 template <DirectFmaSm80 config>
 struct Place {
   int unit, chunk, row, column;  // for the band's output

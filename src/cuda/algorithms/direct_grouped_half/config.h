@@ -63,7 +63,7 @@ struct DirectGroupedHalf {
   constexpr int pieces() const { return greater(pieces_of(filters), span()); }
   // Tells whether all eights of a warp meet the same pieces.
   constexpr bool shared() const { return conv.group_filters() % (8 * eights) == 0; }
-  // Returns where the input of a chunk begins among all pieces, and that of an eight among those of its
+  // Returns the offset of a chunk's input among all pieces, and that of an eight among those of its
   // chunk.
   constexpr int chunk_piece(int chunk) const {
     return chunk * filters / conv.group_filters() * conv.group_channels() / 8;
@@ -90,7 +90,7 @@ struct DirectGroupedHalf {
     return greater(ceil_div(conv.r - 1, pair_step()) + (pair_step() == 2 && conv.r % 2 == 1), 1);
   }
   constexpr int column_words() const { return 2 * pairs(); }  // per lane
-  // Returns where among a column's words the weight of a filter row is that is multiplied alone.
+  // Returns the position, among a column's words, of the weight of a filter row that is multiplied alone.
   constexpr int single_word(int r) const {
     const int pair = lesser(r / pair_step(), pairs() - 1);
     return 2 * pair + r - pair * pair_step();
@@ -115,7 +115,7 @@ struct DirectGroupedHalf {
   constexpr int column_offset(int column) const {  // per tile's row, or of a tap's column
     return pixel_bytes() * (column % conv.stride_w * phase_columns() + column / conv.stride_w);
   }
-  // Returns where in the image a tile begins.
+  // Returns the position in the image at which a tile begins.
   constexpr int first_row(int band) const { return band * tile_rows() * conv.stride_h - conv.pad_top; }
   constexpr int first_column(int side) const { return side * tile_columns() * conv.stride_w - conv.pad_left; }
 

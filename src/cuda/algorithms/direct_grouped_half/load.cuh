@@ -6,7 +6,7 @@
 
 namespace convtune::direct_grouped_half {
 
-// Describes what a block computes at a time: chunks beside each other, so that one finds in L2 what another
+// Describes a block's work at a time: chunks beside each other, so that one finds in L2 what another
 // has read.
 template <DirectGroupedHalf config>
 struct Part {
@@ -69,7 +69,7 @@ __device__ __forceinline__ void load_tile(const unsigned short* __restrict__ x, 
 template <DirectGroupedHalf config>
 using Column = unsigned[config.pairs()][2];
 
-// Describes where a warp finds the weights of its eights.
+// Locates the weights of a warp's eights.
 template <DirectGroupedHalf config>
 struct WarpWeights {
   unsigned shared;

@@ -42,7 +42,7 @@ struct Output {
         for (int i = 0; i < 4; ++i) sums[eight][m][i] = a.eager ? 0 : bias[eight][i % 2];
   }
 
-  // Returns where 8 filters of a pixel of the strip are staged.
+  // Returns the staging offset of 8 filters of a pixel of the strip.
   __device__ __forceinline__ unsigned staged(int row, int column, int eight) const {
     return staging + 16 * config.staged_piece(row, column, eight);
   }

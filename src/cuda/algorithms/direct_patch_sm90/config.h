@@ -39,7 +39,7 @@ struct DirectPatchSm90 {
   constexpr int steps() const { return 2 * blocks(); }           // products of a stage
   constexpr int sum_stages() const { return conv.c * (conv.r / rows); }
   constexpr int chunk_of(int block, int thread) const { return 4 * block + thread; }
-  // Describes where a number of a stage is in its filter: the stage's row, and the column.
+  // Locates a number of a stage in its filter: the stage's row, and the column.
   struct Number {
     int row, column;
   };

@@ -58,7 +58,7 @@ struct DirectStemHalf {
   constexpr int copy_halves() const { return gcd(aligned ? 8 : 1, row_halves()); }  // that are aligned
   // Halves of zeros before the image, so that copies into shared memory are aligned.
   constexpr int lead() const { return round_up(conv.pad_left * pixel_halves() + before(), 8); }
-  // Returns where the window of a row's first output begins.
+  // Returns the column at which the window of a row's first output begins.
   constexpr int first_window() const { return lead() - conv.pad_left * pixel_halves() - before(); }
   constexpr int pitch() const {  // halves from row to row
     return round_up(

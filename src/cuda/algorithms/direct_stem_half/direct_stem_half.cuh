@@ -32,8 +32,8 @@ using Sums = float[config.filters / 2];
 // Steps whose operands are loaded before the first of them is multiplied.
 inline constexpr int kBatch = 4;
 
-// Returns where a lane's sums begin, of its two filters of each eight, for two outputs. Each from shared
-// memory: loads are as many instructions as copies of registers.
+// Returns the starting values of a lane's sums: its two filters of each eight, for two outputs. Each from
+// shared memory: loads are as many instructions as copies of registers.
 template <DirectStemHalf config>
 __device__ __forceinline__ void begin_sums(Sums<config>& sums, unsigned biases, int thread) {
 #pragma unroll
@@ -148,7 +148,7 @@ __device__ __noinline__ void compute_exactly(const void* __restrict__ x, const f
   }
 }
 
-// Describes what a warp does with its share of tiles, strips of 64 outputs that four warps take together.
+// Computes a warp's share of tiles, strips of 64 outputs that four warps take together.
 template <DirectStemHalf config>
 struct Worker {
   static constexpr int kGroups = config.warps / 4;

@@ -51,7 +51,7 @@ __device__ void load_tile(const void* __restrict__ x, const Tile<config>& tile, 
   }
 }
 
-// Describes what a lane with number `thread` of its four has of a pair: its offset in bytes from the window
+// Describes the part of a pair that lane `thread` of its four holds: its offset in bytes from the window
 // of its output, less the 4 * thread that is part of the window's address, and which of its halves count.
 template <DirectStemHalf config, int kFirst>
 struct Pairs {

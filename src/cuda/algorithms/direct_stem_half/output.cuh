@@ -6,7 +6,7 @@
 
 namespace convtune::direct_stem_half {
 
-// Describes where a tile's output is in its plane of y, or that it has none.
+// Locates a tile's output in its plane of y, or says that it has none.
 template <DirectStemHalf config>
 struct Output {
   int at;

@@ -11,7 +11,7 @@ namespace convtune::direct_stem_sm80 {
 template <DirectStemSm80 config>
 using Sums = float[config.filter_tiles()][config.tiles()][4];
 
-// Describes where a warp's part of the block begins.
+// Locates a warp's part of the block.
 struct Part {
   int filter_warp, filter, row, column;
 };

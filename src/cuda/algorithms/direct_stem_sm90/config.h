@@ -53,7 +53,7 @@ struct DirectStemSm90 {
   constexpr int k_steps() const { return groups() / 2; }
   constexpr int unit_steps() const { return groups(0) / 2; }
 
-  // Describes where a group's numbers are. Within a unit the chunks' order is the groups', so that offsets
+  // Locates a group's numbers. Within a unit the chunks' order is the groups', so that offsets
   // grow.
   struct Group {
     int unit, channel, row /* for the unit */, column_group;

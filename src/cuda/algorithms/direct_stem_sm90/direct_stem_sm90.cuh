@@ -29,7 +29,7 @@
 
 namespace convtune::direct_stem_sm90 {
 
-// Describes where each k-step's pixels begin, in chunks from its unit's start, and above 16 bits how far its
+// Gives the start of each k-step's pixels, in chunks from its unit's start, and above 16 bits how far its
 // second group lies behind its first. A table, which is read where the loop is written out: so they are
 // constants, and the compiler need not compute config.group().
 template <DirectStemSm90 config>

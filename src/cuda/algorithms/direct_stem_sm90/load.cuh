@@ -1,4 +1,4 @@
-// Defines what a block of direct_stem_sm90.cuh works through, its shared memory, and how input rows get
+// Describes the work of a block of direct_stem_sm90.cuh, its shared memory, and how input rows get
 // there: one warp copies units as they lie in x, a warpgroup rounds them to TF32 and moves each row to where
 // its chunks begin.
 #pragma once
@@ -29,7 +29,7 @@ struct Rows {
 
   __device__ int image(int i) const { return (begin + i) / config.conv.p; }
   __device__ int row(int i) const { return (begin + i) % config.conv.p; }
-  // Returns where an image's rows begin and end in this block.
+  // Returns the first and last row of an image in this block.
   __device__ bool first(int i) const { return i == 0 || row(i) == 0; }
   __device__ bool last(int i) const { return i == count - 1 || row(i) == config.conv.p - 1; }
   // Units are numbered from 0, too; the first rows of an image have halo() more of them.
@@ -48,7 +48,7 @@ struct Rows {
   }
 };
 
-// Describes where the regions of shared memory begin; units are numbered on and on, and take its slots in
+// Locates the regions of shared memory; units are numbered on and on, and take its slots in
 // turn.
 template <DirectStemSm90 config>
 struct Sizes {

@@ -22,7 +22,7 @@ struct Maps {
   ptx::TensorMap y[3];
 };
 
-// Describes what is known of a tile when it is stored.
+// Describes a tile at the time of its store.
 struct Tile {
   int item;  // its number in the block
   int image;
@@ -115,7 +115,7 @@ __device__ void store(const ptx::TensorMap* maps, float* __restrict__ y, unsigne
   ptx::bulk_wait();
 }
 
-// Returns where a plane's pair is in the sums: at the first of two positions, and 2 behind at the second.
+// Returns the index of a plane's pair in the sums: at the first of two positions, and 2 behind at the second.
 __device__ constexpr int sum_of(int pair) {
   return pair / 2 * 4 + pair % 2;
 }

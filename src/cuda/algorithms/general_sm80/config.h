@@ -98,7 +98,7 @@ struct GeneralSm80 {
     return (k * channels + c) * a.taps() + tap;
   }
 
-  // Returns where a tap of the result at `at` meets the input along an axis; less than 0: nowhere.
+  // Returns the input position along an axis of a tap of the result at `at`; negative: none.
   template <class Index>
   constexpr Index input_at(const ConvAxis& axis, Index at, Index tap) const {
     const Index reach = tap * static_cast<Index>(axis.dilation), pad = static_cast<Index>(axis.pad);
@@ -213,7 +213,7 @@ struct GeneralResults {
   }
 };
 
-// Holds what thread `thread` of block `block` has of the gradients of weights and biases: one of them, and
+// Locates the gradient of a weight or bias that thread `thread` of block `block` computes: one of them, and
 // every so many rows and columns of its sum.
 template <GeneralSm80 config, class Index>
 struct GeneralGradient {

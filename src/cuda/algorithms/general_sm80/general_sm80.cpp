@@ -41,7 +41,7 @@ double results_of(const ConvProblem& a) {
   }
 }
 
-// Returns what the problem asks of the kernel, without the choices.
+// Returns the kernel's config for the problem, without the choices.
 GeneralSm80 plain_of(const ConvProblem& a) {
   const bool data = a.direction == Direction::backward_data, forward = a.direction == Direction::forward;
   const ConvNumbers numbers = numbers_of(a);

@@ -91,7 +91,7 @@ struct ImplicitGemmHalfSm80 {
   constexpr Pixel output_at(int pixel) const {
     return {pixel / (conv.p * conv.q), pixel / conv.q % conv.p, pixel % conv.q};
   }
-  // Returns where the window of an output begins in x; with a window, where the position lies in x.
+  // Returns the offset in x of an output's window; with a window, of the position in it.
   constexpr Pixel first_tap(int position) const {
     const Pixel at = place_of(position);
     return {at.image, at.row * conv.stride_h - conv.pad_top, at.column * conv.stride_w - conv.pad_left};
@@ -152,7 +152,7 @@ struct ImplicitGemmHalfSm80 {
   // Weights of the first stage.
   constexpr int weights_at() const { return window ? window_bytes() : input_bytes(); }
   constexpr long long smem_bytes() const { return window_bytes() + 1LL * stages * stage_bytes(); }
-  // Returns what a thread copies of a stage: rows so far apart, all with the same piece; and weights in a
+  // Returns a thread's copies of a stage: rows this far apart, all with the same piece; and weights in a
   // row.
   constexpr int copied_rows() const { return threads() / pieces(); }
   constexpr int row_copies() const { return loaded_rows() / copied_rows(); }

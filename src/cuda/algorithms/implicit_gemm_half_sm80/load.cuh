@@ -23,7 +23,7 @@ struct Item {
   __device__ int end_step() const { return config.first_step(rank() + 1); }
 };
 
-// Describes what a thread copies: one piece of every copied_rows()-th row of x, and weights; step after step,
+// Describes a thread's copies: one piece of every copied_rows()-th row of x, and weights; step after step,
 // and tile after tile.
 template <ImplicitGemmHalfSm80 config>
 struct Loader {

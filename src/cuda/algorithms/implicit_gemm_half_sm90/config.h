@@ -99,8 +99,9 @@ struct ImplicitGemmHalfSm90 {
   constexpr int tap_column(int step) const { return step / channel_blocks() % conv.s * conv.dilation_w; }
   constexpr int first_channel(int step) const { return step % channel_blocks() * channels; }
 
-  // Returns what TMA walks over: where first taps lie, from -padding to so much before the image's end. Of
-  // groups a walk is one more extent, which leaves corners 5 bits each in place of 8, and so many to offsets.
+  // Returns the box that TMA walks over: positions of first taps, from -padding to that far before the
+  // image's end. Of groups a walk is one more extent, which leaves corners 5 bits each in place of 8, and so
+  // many to offsets.
   constexpr int corner_below() const { return (conv.p - 1) * conv.stride_h - conv.pad_top - (conv.h - 1); }
   constexpr int corner_right() const { return (conv.q - 1) * conv.stride_w - conv.pad_left - (conv.w - 1); }
   constexpr int most_corner() const { return conv.groups > 1 ? 16 : 128; }

@@ -10,8 +10,8 @@
 
 namespace convtune {
 
-// Describes what the operands of a product are rounded to; fp32 is split into a TF32 number and the rest of
-// it.
+// Names the type that the operands of a product are rounded to; fp32 is split into a TF32 number and the rest
+// of it.
 enum class Multiply { tf32, f16, bf16, fp32 };
 
 // A matrix product for each group: filters (m) x terms (k) times terms x output positions (n), which are the

@@ -48,12 +48,12 @@ __device__ __forceinline__ unsigned round_pair(float first, float second) {
 __device__ __forceinline__ unsigned round_tf32(float value) {
   return __float_as_uint(fmaf(-8192.0f, value, 8193.0f * value));
 }
-// Returns what a number is without that.
+// Returns the rest of a number without its TF32 part.
 __device__ __forceinline__ unsigned rest(float value) {
   return round_tf32(value - __uint_as_float(round_tf32(value)));
 }
 
-// Describes what a thread multiplies, step by step of a block of terms.
+// Holds a thread's operands, for one step of a block of terms at a time.
 template <ImplicitGemmSm80 config>
 class Multiplier {
   static constexpr int kTilesM = config.tiles_m(), kTilesN = config.tiles_n();

@@ -143,7 +143,7 @@ struct Part {
   }
 };
 
-// Returns where a thread stores of its warp's pixels, filter 0; below 0 where that is none.
+// Returns the offset at which a thread stores a pixel of its warp, filter 0; negative if it stores none.
 template <ImplicitGemmSm90 config>
 __device__ __forceinline__ long long output_of(int first_pixel) {
   constexpr ConvExtents a = config.conv;
