@@ -19,10 +19,11 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @dataclass
 class Data:
-    """x, w and bias (or None) as NumPy arrays, channels first; bf16 as its upper 16 bits in uint16."""
+    """x, w, and bias and residual (or None) as NumPy arrays, channels first; bf16 as its upper 16 bits in uint16."""
     x: object
     w: object
     bias: object
+    residual: object = None
 
 
 class Way:
@@ -59,12 +60,12 @@ class Library:
 
 class Convtune(Library):
     """Returns convtune's plan, from its record or its estimate, or a plan that the caller names; `tune`: seconds in which
-    it searches first. Then oneDNN as convtune calls it: in the problem's layout, and in the layout that oneDNN
+    it searches first; `offset`: bytes from a cache line to x and y. Then oneDNN as convtune calls it: in the problem's layout, and in the layout that oneDNN
     chooses with both conversions counted."""
 
-    def __init__(self, threads, tune=0, plan=""):
+    def __init__(self, threads, tune=0, plan="", offset=0):
         super().__init__(threads)
-        self.tune, self.plan = tune, plan
+        self.tune, self.plan, self.offset = tune, plan, offset
         self.kept_for = self.kept = None
 
     def load(self):
@@ -88,9 +89,10 @@ class Convtune(Library):
 
     def way(self, problem, data, line, algorithm=None, config=None):
         planned = self.module.Convolution(line, "cpu", algorithm, config)
-        x, y = self.tensors(problem, data)
+        x, y, residual = self.tensors(problem, data)
         packed = self.module.pack(planned, *(self.typed(problem, a) for a in (data.w, data.bias) if a is not None))
         x_at, packed_at, y_at = x.ctypes.data, packed.pointer, y.ctypes.data
+        residual_at = 0 if residual is None else residual.ctypes.data
 
         def read():
             """The output, which is then spoiled: the next way has to write its own."""
@@ -98,28 +100,35 @@ class Convtune(Library):
             y.view(self.np.uint8).fill(255)  # NaN
             return output.transpose((0, 3, 1, 2)) if problem.layout == "nhwc" else output
 
-        way = Way(lambda: planned.run_raw(x_at, packed_at, y_at), read,
-                  f"{planned.plan.algorithm} {planned.plan.config}".rstrip())
-        way.kept = planned, packed, x, y
+        run = (lambda: planned.run_tensors_raw(x=x_at, residual=residual_at, y=y_at, packed=packed_at)) \
+            if residual_at else (lambda: planned.run_raw(x_at, packed_at, y_at))
+        way = Way(run, read, f"{planned.plan.algorithm} {planned.plan.config}".rstrip())
+        way.kept = planned, packed, x, y, residual
         return way
 
     def tensors(self, problem, data):
-        """x and y, the same for every way of a problem: the same code on two pairs of tensors differs by a tenth
+        """x, y and the residual (or None), the same for every way of a problem: the same code on two pairs of tensors differs by a tenth
         with the pages that they happen to lie in, and oneDNN is a way of its own and often convtune's plan."""
         if self.kept_for is not data:
             order = (0, 2, 3, 1) if problem.layout == "nhwc" else (0, 1, 2, 3)
-            x = self.at_lines([data.x.shape[axis] for axis in order], data.x.dtype)
-            x[...] = data.x.transpose(order)
+
+            def laid(array):
+                there = self.at_lines([array.shape[axis] for axis in order], data.x.dtype)
+                there[...] = array.transpose(order)
+                return there
+
             y = self.at_lines([(problem.n, problem.k, problem.p, problem.q)[axis] for axis in order], data.x.dtype)
-            self.kept_for, self.kept = data, (x, y)
+            self.kept_for = data
+            self.kept = laid(data.x), y, None if data.residual is None else laid(data.residual)
         return self.kept
 
     def at_lines(self, shape, dtype):
-        """An array that begins at a line of the cache, as PyTorch's tensors do; NumPy's begin anywhere."""
+        """An array that begins `offset` bytes behind a line of the cache: 0 as PyTorch's tensors, 16 as NumPy's."""
         np, line = self.np, 64
-        memory = np.empty(math.prod(shape) * np.dtype(dtype).itemsize + line, np.uint8)
-        first = -memory.ctypes.data % line
-        return memory[first:len(memory) - line + first].view(dtype).reshape(shape)
+        size = math.prod(shape) * np.dtype(dtype).itemsize
+        memory = np.empty(size + 2 * line, np.uint8)
+        first = -memory.ctypes.data % line + self.offset
+        return memory[first:first + size].view(dtype).reshape(shape)
 
     def typed(self, problem, array):
         return array if problem.dtype == "f32" else array.view(importlib.import_module("ml_dtypes").bfloat16)
@@ -141,7 +150,8 @@ class Convtune(Library):
 
 
 class PyTorch(Library):
-    """F.conv2d in inference mode, channels first and channels last; a ReLU is applied in place after it."""
+    """F.conv2d in inference mode, channels first and channels last; a residual and an activation follow it in place
+    where PyTorch has them so."""
 
     def load(self):
         self.torch = importlib.import_module("torch")
@@ -164,13 +174,14 @@ class PyTorch(Library):
         bias = None if data.bias is None else tensor(data.bias)
         functional, padding = torch.nn.functional, (a.pad_top, a.pad_left) if even(a) else 0
         margins = None if even(a) else (a.pad_left, a.pad_right, a.pad_top, a.pad_bottom)
-        strides, dilations, relu = (a.stride_h, a.stride_w), (a.dilation_h, a.dilation_w), a.act == "relu"
+        strides, dilations, activate = (a.stride_h, a.stride_w), (a.dilation_h, a.dilation_w), self.activation(a)
+        residual = None if data.residual is None else tensor(data.residual).clone().contiguous(memory_format=order)
 
         def run():
             with torch.inference_mode():
                 image = functional.pad(x, margins) if margins else x
                 y = functional.conv2d(image, w, bias, strides, padding, dilations, a.groups)
-                way.output = y.relu_() if relu else y
+                way.output = activate(y if residual is None else y.add_(residual))
 
         def read():
             return (way.output.view(torch.int16) if a.dtype == "bf16" else way.output).numpy().view(data.x.dtype)
@@ -178,12 +189,22 @@ class PyTorch(Library):
         way = Way(run, read)
         return way
 
+    def activation(self, problem):
+        name, parameters = problem.activation
+        functional = self.torch.nn.functional
+        return {"none": lambda y: y, "relu": lambda y: y.relu_(), "clip": lambda y: y.clamp_(*parameters),
+                "silu": lambda y: functional.silu(y, inplace=True), "sigmoid": lambda y: y.sigmoid_(),
+                "gelu_erf": functional.gelu, "gelu_tanh": lambda y: functional.gelu(y, approximate="tanh"),
+                "hardswish": lambda y: functional.hardswish(y, inplace=True),
+                "leaky_relu": lambda y: functional.leaky_relu_(y, *parameters)}[name]
+
     def ways(self, problem, data):
         return {f"torch nhwc={last}": attempt(self.way, problem, data, last) for last in (0, 1)}
 
 
 class OnnxRuntime(Library):
-    """A model of one node with its weights as initializers, input and output bound to memory of ours."""
+    """A model of a convolution with its weights as initializers, and of its residual and activation, which the library
+    fuses where it can; inputs and output are bound to memory of ours."""
 
     def load(self):
         self.module, self.onnx = importlib.import_module("onnxruntime"), importlib.import_module("onnx")
@@ -201,16 +222,30 @@ class OnnxRuntime(Library):
         inputs, constants = ["x", "w"], [constant("w", data.w)]
         if data.bias is not None:
             inputs, constants = [*inputs, "b"], [*constants, constant("b", data.bias)]
-        nodes = [helper.make_node("Conv", inputs, ["s" if a.act == "relu" else "y"], kernel_shape=[a.r, a.s],
+        values = [helper.make_tensor_value_info("x", kind, data.x.shape)]
+        nodes = [helper.make_node("Conv", inputs, ["sum"], kernel_shape=[a.r, a.s],
                                   strides=[a.stride_h, a.stride_w], dilations=[a.dilation_h, a.dilation_w],
                                   pads=[a.pad_top, a.pad_left, a.pad_bottom, a.pad_right], group=a.groups)]
-        if a.act == "relu":
-            nodes.append(helper.make_node("Relu", ["s"], ["y"]))
-        graph = helper.make_graph(
-            nodes, "convolution", [helper.make_tensor_value_info("x", kind, data.x.shape)],
-            [helper.make_tensor_value_info("y", kind, (a.n, a.k, a.p, a.q))], constants)
-        opset = [helper.make_opsetid("", 13 if a.dtype == "f32" else 22)]
-        return helper.make_model(graph, opset_imports=opset, ir_version=8 if a.dtype == "f32" else 10)
+        if data.residual is not None:
+            values.append(helper.make_tensor_value_info("residual", kind, data.residual.shape))
+            nodes.append(helper.make_node("Add", ["sum", "residual"], ["added"]))
+        last, (name, parameters) = nodes[-1].output[0], a.activation
+        if name == "silu":
+            nodes += [helper.make_node("Sigmoid", [last], ["gate"]), helper.make_node("Mul", [last, "gate"], ["y"])]
+        elif name == "clip":
+            constants += [helper.make_tensor(bound, kind, (), [value])
+                          for bound, value in zip(("low", "high"), parameters, strict=True)]
+            nodes.append(helper.make_node("Clip", [last, "low", "high"], ["y"]))
+        elif name != "none":
+            operator, attributes = {"relu": ("Relu", {}), "sigmoid": ("Sigmoid", {}), "hardswish": ("HardSwish", {}),
+                                    "gelu_erf": ("Gelu", {}), "gelu_tanh": ("Gelu", {"approximate": "tanh"}),
+                                    "leaky_relu": ("LeakyRelu", {"alpha": (parameters or [0])[0]})}[name]
+            nodes.append(helper.make_node(operator, [last], ["y"], **attributes))
+        nodes[-1].output[0] = "y"
+        graph = helper.make_graph(nodes, "convolution", values,
+                                  [helper.make_tensor_value_info("y", kind, (a.n, a.k, a.p, a.q))], constants)
+        opset = [helper.make_opsetid("", 20 if a.dtype == "f32" else 22)]
+        return helper.make_model(graph, opset_imports=opset, ir_version=10)
 
     def way(self, problem, data):
         options = self.module.SessionOptions()
@@ -221,6 +256,9 @@ class OnnxRuntime(Library):
         y = self.np.empty((problem.n, problem.k, problem.p, problem.q), data.x.dtype)
         binding = session.io_binding()
         binding.bind_input("x", "cpu", 0, data.x.dtype, data.x.shape, data.x.ctypes.data)
+        if data.residual is not None:
+            shape, at = data.residual.shape, data.residual.ctypes.data
+            binding.bind_input("residual", "cpu", 0, data.x.dtype, shape, at)
         binding.bind_output("y", "cpu", 0, y.dtype, y.shape, y.ctypes.data)
         way = Way(lambda: session.run_with_iobinding(binding), lambda: y)
         way.kept = data, y
@@ -257,14 +295,26 @@ class OpenVino(Library):
                      [a.dilation_h, a.dilation_w])
         if data.bias is not None:
             y = operators.add(y, operators.constant(tensor(data.bias, (1, a.k, 1, 1)), shared_memory=False))
-        if a.act == "relu":
-            y = operators.relu(y)
+        inputs = [x]
+        if data.residual is not None:
+            inputs.append(operators.parameter(list(data.residual.shape), kind))
+            y = operators.add(y, inputs[1])
+        name, parameters = a.activation
+        if name == "leaky_relu":
+            y = operators.prelu(y, operators.constant(parameters, kind))
+        elif name.startswith("gelu"):
+            y = operators.gelu(y, name.removeprefix("gelu_"))
+        elif name != "none":
+            y = {"relu": operators.relu, "silu": lambda v: operators.multiply(v, operators.sigmoid(v)),
+                 "sigmoid": operators.sigmoid, "clip": operators.clamp, "hardswish": operators.hswish}[name](y, *parameters)
         compiled = self.core.compile_model(
-            ov.Model([y], [x], "convolution"), "CPU",
+            ov.Model([y], inputs, "convolution"), "CPU",
             {"INFERENCE_NUM_THREADS": self.threads, "NUM_STREAMS": 1, "PERFORMANCE_HINT": "LATENCY",
              "INFERENCE_PRECISION_HINT": a.dtype})
         request, out = compiled.create_infer_request(), self.np.empty((a.n, a.k, a.p, a.q), data.x.dtype)
-        request.set_input_tensor(tensor(data.x, data.x.shape))
+        request.set_input_tensor(0, tensor(data.x, data.x.shape))
+        if data.residual is not None:
+            request.set_input_tensor(1, tensor(data.residual, data.residual.shape))
         request.set_output_tensor(tensor(out, out.shape))
         way = Way(lambda: (request.start_async(), request.wait()), lambda: out)
         way.kept = data, out

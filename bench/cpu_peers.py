@@ -12,6 +12,10 @@ up with a run or more, then takes samples; turns go round and back, and a row's 
 Each output is compared with sums in double precision before it is timed. Tensors stay where they are from run to
 run, as warm as the caches hold them; freed memory is kept and lies in huge pages in every process alike.
 
+People's machines are busy, and their memory lies anywhere: --busy N counts on N processes of the same processors
+while the libraries are timed, and --offset N lets convtune's x and y begin N bytes behind a cache line (16 is where
+NumPy's and std::vector's large ones begin; the other libraries' memory is what they take themselves).
+
 A bf16 problem is put beside the others' ways in fp32 as well, on the same numbers: who may choose takes the faster one.
 
 convtune runs what its record or its estimate says (CONVTUNE_DATA_DIR is where records lie); --tune searches first,
@@ -29,6 +33,7 @@ import math
 import multiprocessing
 import os
 import platform
+import re
 import signal
 import statistics
 import sys
@@ -37,11 +42,11 @@ from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from cpu_libraries import LIBRARIES, Data  # noqa: E402
+from cpu_libraries import LIBRARIES  # noqa: E402
+from cpu_oracle import Oracle, as_floats, make_data, widen  # noqa: E402
 from peers import TIE, table, write  # noqa: E402
-from problem_lines import SUITES, BadInput, find, load_suite, to_line  # noqa: E402
+from problem_lines import ACTIVATIONS, NUMBER, SUITES, BadInput, find, load_suite, to_line  # noqa: E402
 
-SAMPLES = 2048  # output elements that are compared with sums in double precision
 MIN_ROUNDS = 5
 F32 = " f32"  # behind the names of the others' ways of the same in fp32, beside a bf16 problem
 # Memory that is freed is kept by the process, and in huge pages where the system leaves that to programs.
@@ -99,32 +104,6 @@ def work(pipe, make, arguments, processors):
             pipe.send(take_turn(ways[rest[0]], rest[1]))
 
 
-def make_data(problem):
-    """As above, in every process."""
-    import numpy as np
-    random = np.random.default_rng(1)
-
-    def uniform(*shape):
-        values = random.random(shape, dtype=np.float32) * 2 - 1
-        return values if problem.dtype == "f32" else (values.view(np.uint32) >> 16).astype(np.uint16)
-
-    a = problem
-    return Data(uniform(a.n, a.c, a.h, a.w), uniform(a.k, a.c // a.groups, a.r, a.s), uniform(a.k) if a.bias else None)
-
-
-def as_floats(data):
-    """bf16 as float32, exactly."""
-    return Data(*(array if array is None else widen(array).astype("float32")
-                  for array in (data.x, data.w, data.bias)))
-
-
-def widen(array):
-    """bf16's bits, or floats, as doubles."""
-    import numpy as np
-    return (array.astype(np.uint32) << 16).view(np.float32).astype(float) if array.dtype == np.uint16 \
-        else array.astype(float)
-
-
 # ---- In the process that asks -------------------------------------------------------------------
 
 
@@ -166,40 +145,32 @@ class Worker:
         self.process.join()
 
 
-class Oracle:
-    """Sampled outputs and the sums of |x*w| behind them, in double precision."""
+class Busy:
+    """Processes that only count, on the same processors, while `with` lasts."""
 
-    def __init__(self, a):
-        import numpy as np
-        random, data = np.random.default_rng(2), make_data(a)
-        count = min(SAMPLES, a.n * a.k * a.p * a.q)
-        self.np, self.problem = np, a
-        self.at = n, k, p, q = tuple(random.integers(0, extent, count) for extent in (a.n, a.k, a.p, a.q))
-        padded = np.pad(data.x, ((0, 0), (0, 0), (a.pad_top, a.pad_bottom), (a.pad_left, a.pad_right)))
-        channels = a.c // a.groups
-        first, h, v = k // (a.k // a.groups) * channels, p * a.stride_h, q * a.stride_w
-        values, magnitudes = np.zeros(count), np.zeros(count)
-        for i in range(count):
-            seen = padded[n[i], first[i]:first[i] + channels, h[i]:h[i] + a.dilation_h * (a.r - 1) + 1:a.dilation_h,
-                          v[i]:v[i] + a.dilation_w * (a.s - 1) + 1:a.dilation_w]
-            products = widen(seen) * widen(data.w[k[i]])
-            values[i], magnitudes[i] = products.sum(), abs(products).sum()
-        if a.bias:
-            values += widen(data.bias)[k]
-            magnitudes += abs(widen(data.bias)[k])
-        self.values, self.magnitudes = np.maximum(values, 0) if a.act == "relu" else values, magnitudes
+    def __init__(self, count, processors):
+        self.count, self.processors, self.processes = count, processors, []
 
-    def judge(self, sampled):
-        """(the greatest error against the values' root mean square, what is wrong or "")."""
-        np, a = self.np, self.problem
-        error = abs(sampled - self.values)
-        limit = 8 * 2.0**-24 * math.sqrt(a.c // a.groups * a.r * a.s + 1)
-        # A bf16 output is rounded once, and a library may round the sum before it adds the bias.
-        rounding = 0.0 if a.dtype == "f32" else 2 * 2.0**-8
-        wrong = np.flatnonzero(~(error <= limit * self.magnitudes + rounding * (abs(self.values) + 1)))
-        where = f"y{[int(index[wrong[0]]) for index in self.at]} is {sampled[wrong[0]]}, double precision says " \
-                f"{self.values[wrong[0]]}" if wrong.size else ""
-        return float(error.max() / max(np.sqrt(np.mean(self.values**2)), 1e-300)), where
+    def __enter__(self):
+        context = multiprocessing.get_context("spawn")
+        self.processes = [context.Process(target=count_on, args=(self.processors,), daemon=True)
+                          for _ in range(self.count)]
+        for process in self.processes:
+            process.start()
+        if self.processes:
+            time.sleep(1)  # all of them have begun
+
+    def __exit__(self, *_):
+        for process in self.processes:
+            process.kill()
+            process.join()
+
+
+def count_on(processors):
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    os.sched_setaffinity(0, processors)
+    while True:
+        pass
 
 
 def provider_json(name, config, samples=(), error=0.0, failure=""):
@@ -210,7 +181,7 @@ def provider_json(name, config, samples=(), error=0.0, failure=""):
             "roofline_fraction": 0, "max_error": error} | ({"failure": failure} if failure else {})
 
 
-def measure(workers, problem, seconds):
+def measure(workers, problem, seconds, busy):
     """One row."""
     oracle, ways, failed = Oracle(problem), [], []
     for worker in workers:
@@ -226,14 +197,15 @@ def measure(workers, problem, seconds):
                 failed.append(provider_json(name, answer[1], error=error, failure=f"wrong: {wrong}"))
             else:
                 ways.append((worker, name, answer[1], error, []))
-    end, turn = time.monotonic() + seconds, seconds / max(1, len(ways)) / (MIN_ROUNDS + 3)
-    for round_ in range(1000):
-        if round_ >= MIN_ROUNDS and time.monotonic() > end:
-            break
-        for worker, name, _, _, samples in ways if round_ % 2 == 0 else ways[::-1]:
-            answer = worker.failure or worker.ask("turn", name, turn)
-            if not isinstance(answer, str):
-                samples.extend(answer)
+    with busy:
+        end, turn = time.monotonic() + seconds, seconds / max(1, len(ways)) / (MIN_ROUNDS + 3)
+        for round_ in range(1000):
+            if round_ >= MIN_ROUNDS and time.monotonic() > end:
+                break
+            for worker, name, _, _, samples in ways if round_ % 2 == 0 else ways[::-1]:
+                answer = worker.failure or worker.ask("turn", name, turn)
+                if not isinstance(answer, str):
+                    samples.extend(answer)
     providers = [provider_json(name, config, samples, error, worker.failure)
                  for worker, name, config, error, samples in ways] + failed
     timed = {p["name"]: p["time_us"] for p in providers if not p.get("failure")}
@@ -274,12 +246,13 @@ def mean(ratios):
     return math.exp(statistics.fmean(map(math.log, ratios))) if ratios else None
 
 
-def environment(workers, threads):
+def environment(workers, options):
     versions = {key: version for worker in workers for key, version in worker.versions.items()}
     name = next((line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
                  if line.startswith("model name")), platform.machine())
     fingerprint = next((worker.fingerprint for worker in workers if worker.fingerprint), "")
-    return {"device": name, "fingerprint": fingerprint, "threads": threads, "versions": versions,
+    return {"device": name, "fingerprint": fingerprint, "threads": options.threads, "versions": versions,
+            **{key: value for key in ("busy", "offset") if (value := getattr(options, key))},
             "date": f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%dT%H:%M:%SZ}"}
 
 
@@ -299,6 +272,11 @@ def arguments(argv):
     parser.add_argument("--batch", type=int, metavar="N", help="use this batch size instead of the problem's (mb)")
     parser.add_argument("--layout", choices=("nchw", "nhwc"), help="convtune's and oneDNN's, instead of the problem's")
     parser.add_argument("--dtype", choices=("f32", "bf16"), help="of all tensors, instead of the problem's")
+    parser.add_argument("--act", metavar="ACT", help="activation, instead of the problem's: silu, leaky_relu:0.1, ...")
+    parser.add_argument("--residual", action="store_true", help="add a tensor of y's shape")
+    parser.add_argument("--busy", type=int, metavar="N", default=0, help="processes that only count beside the timed one")
+    parser.add_argument("--offset", type=int, metavar="BYTES", default=0,
+                        help="convtune's x and y begin so far behind a cache line (default: 0)")
     parser.add_argument("--threads", type=int, metavar="N", default=len(os.sched_getaffinity(0)),
                         help="threads, on as many processors; 1 is one pinned thread (default: all usable)")
     parser.add_argument("--libraries", type=chosen, default=list(LIBRARIES), metavar="LIST",
@@ -314,13 +292,18 @@ def arguments(argv):
         raise BadInput(f"--threads {options.threads} is not 1 to {len(processors)}, the processors usable here")
     if not 0 < options.seconds <= 86400 or not 0 <= options.tune <= 86400:
         raise BadInput("--seconds and --tune must be above 0 and at most a day")
+    if not 0 <= options.busy <= 1024 or not 0 <= options.offset < 64 or options.offset % 4:
+        raise BadInput("--busy must be 0 to 1024, and --offset a multiple of 4 below 64")
     if options.resume and not options.json:
         raise BadInput("--resume goes on with the file that --json names, and there is none")
     problems = find(options.problem) + (load_suite(options.suite) if options.suite else [])
     if not problems:
         raise BadInput("no problem given: name a case, write a benchdnn line, or use --suite")
     changes = {key: value for key, value in
-               {"n": options.batch, "layout": options.layout, "dtype": options.dtype}.items() if value is not None}
+               {"n": options.batch, "layout": options.layout, "dtype": options.dtype, "act": options.act,
+                "residual": options.residual or None}.items() if value is not None}
+    if options.act and not any(re.fullmatch(form, options.act) for form in ACTIVATIONS):
+        raise BadInput(f"--act {options.act}: it is one of {' '.join(ACTIVATIONS)}".replace(NUMBER, "N"))
     problems = [replace(problem, **changes) for problem in problems]
     for problem in problems:
         if problem.n < 1:
@@ -342,20 +325,21 @@ def main(argv):
     workers, code = [], 0
     try:
         for name in options.libraries:
-            own = {"tune": options.tune, "plan": options.plan} if name == "convtune" else {}
+            own = {"tune": options.tune, "plan": options.plan, "offset": options.offset} if name == "convtune" else {}
             workers.append(Worker(name, LIBRARIES[name], {"threads": options.threads, **own}, processors))
             if workers[-1].failure:
                 print(f"cpu_peers.py: warning: no {name}: {workers[-1].failure}", file=sys.stderr)
         if all(worker.failure for worker in workers):
             print("cpu_peers.py: error: no library could be loaded; scripts/setup_peers brings them", file=sys.stderr)
             return 3
-        where = environment(workers, options.threads)
-        if before and any(before["environment"][key] != where[key] for key in ("device", "threads", "versions")):
+        where = environment(workers, options)
+        if before and any(before["environment"].get(key) != where.get(key)
+                          for key in ("device", "threads", "versions", "busy", "offset")):
             raise BadInput(f"{options.json} was measured with {before['environment']}, and this is {where}")
         for problem in problems:
             if any(row["problem"] == to_line(problem) for row in rows):
                 continue
-            row = measure(workers, problem, options.seconds)
+            row = measure(workers, problem, options.seconds, Busy(options.busy, processors))
             row["device"] = where["fingerprint"]
             rows.append(row)
             code = code or int(any(p.get("failure", "").startswith("wrong") for p in row["providers"]))

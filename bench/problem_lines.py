@@ -11,9 +11,13 @@ from pathlib import Path
 LETTERS = ("mb", "g", "ic", "id", "ih", "iw", "oc", "od", "oh", "ow", "kd", "kh", "kw", "sd", "sh", "sw",
            "pd", "ph", "pw", "dd", "dh", "dw")
 HEAD = re.compile(r'(?P<numbers>(?:_|(?!n)[A-Za-z]+\d+)*)(?:n(?:"(?P<quoted>[^"]*)"|(?P<bare>[^"\s]*)))?(?=\s|$)')
+NUMBER = r"-?\d+(\.\d+)?(e-?\d+)?"
+ACTIVATIONS = ("none", "relu", f"clip:{NUMBER}:{NUMBER}", "silu", "gelu_erf", "gelu_tanh", "hardswish",
+               f"leaky_relu:{NUMBER}", "sigmoid")
+# The values of a word, as regular expressions.
 WORDS = {"precision": ("auto", "fp32", "tf32", "fp16", "bf16"), "layout": ("nchw", "nhwc"),
-         "dtype": ("f32", "f16", "bf16"), "act": ("none", "relu"), "bias": ("0", "1"),
-         "pad_bottom": None, "pad_right": None}
+         "dtype": ("f32", "f16", "bf16"), "act": ACTIVATIONS, "bias": ("0", "1"), "residual": ("0", "1"),
+         "pad_bottom": (r"\d+",), "pad_right": (r"\d+",)}
 CASES = Path(__file__).resolve().parent.parent / "cases"
 SUITES = ("stem", "body", "depthwise", "edges")
 
@@ -46,6 +50,7 @@ class Problem:
     dtype: str = "f32"
     act: str = "none"
     bias: bool = True
+    residual: bool = False
     name: str = ""
 
     @property
@@ -59,6 +64,12 @@ class Problem:
     @property
     def flops(self):
         return 2 * self.n * self.k * self.p * self.q * (self.c // self.groups) * self.r * self.s
+
+    @property
+    def activation(self):
+        """The activation's name and its parameters: ("clip", [0.0, 6.0])."""
+        name, *parameters = self.act.split(":")
+        return name, [float(parameter) for parameter in parameters]
 
     def key(self):
         """The shortest line for it, without the name: what convtune prints."""
@@ -82,6 +93,7 @@ def to_line(a):
     line += f'n"{a.name}"' if a.name else ""
     for word, value, usual in (("precision", a.precision, "auto"), ("layout", a.layout, "nchw"),
                                ("dtype", a.dtype, "f32"), ("act", a.act, "none"), ("bias", int(a.bias), 1),
+                               ("residual", int(a.residual), 0),
                                ("pad_bottom", a.pad_bottom, a.pad_top), ("pad_right", a.pad_right, a.pad_left)):
         line += f" {word}={value}" if value != usual else ""
     return line
@@ -105,8 +117,8 @@ def split(line, fail):
             fail(f"'{word}' is none of the words {' '.join(f'{k}=' for k in WORDS)}")
         if key in words:
             fail(f"'{key}' is given twice")
-        if value not in WORDS[key] if WORDS[key] else not value.isdecimal():
-            fail(f"{key} is not {value!r}" + (f"; it is one of {' '.join(WORDS[key])}" if WORDS[key] else ""))
+        if not any(re.fullmatch(form, value) for form in WORDS[key]):
+            fail(f"{key} is not {value!r}; it is one of {' '.join(WORDS[key])}".replace(NUMBER, "N"))
         words[key] = value
     return numbers, words, head["quoted"] or head["bare"] or ""
 
@@ -169,7 +181,8 @@ def parse(line):
     problem = Problem(numbers.get("mb", 2), numbers["ic"], height["i"], width["i"], numbers["oc"], height["k"],
                       width["k"], numbers.get("g", 1), height["s"], width["s"], height["d"] + 1, width["d"] + 1,
                       top, left, bottom, right, words.get("precision", "auto"), words.get("layout", "nchw"),
-                      words.get("dtype", "f32"), words.get("act", "none"), words.get("bias", "1") == "1", name)
+                      words.get("dtype", "f32"), words.get("act", "none"), words.get("bias", "1") == "1",
+                      words.get("residual", "0") == "1", name)
     if min(problem.c, problem.h, problem.w, problem.k, problem.r, problem.s, problem.groups, problem.stride_h,
            problem.stride_w) < 1:
         fail("every extent, stride and number of groups must be at least 1")

@@ -105,6 +105,8 @@ class Case:
             raise BadInput(f"PyTorch has no like of dtype={a.dtype} precision={a.precision} with f32 tensors")
         if a.n == 0:
             raise BadInput("a batch of 0 has nothing to measure")
+        if a.act not in ("none", "relu") or a.residual:
+            raise BadInput("activations but ReLU and residuals are compared on CPUs alone")
         if a.precision == "auto":  # the precision that convtune takes it for on a GPU
             self.problem = a = replace(a, precision="tf32")
         torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = a.precision == "tf32"

@@ -5,6 +5,7 @@ Usage: cpu_peers_test.py [unittest options].
 """
 
 import importlib.util
+import math
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 sys.path.insert(0, str(BENCH))
 import cpu_libraries  # noqa: E402
+import cpu_oracle  # noqa: E402
 import cpu_peers  # noqa: E402
 from problem_lines import parse  # noqa: E402
 
@@ -76,6 +78,9 @@ class Command(unittest.TestCase):
         self.refused(["alexnet_conv1", "precision=tf32"], "precision=tf32")
         self.refused(["alexnet_conv1", "--libraries", "torch,jax"], "jax", "openvino")
         self.refused(["alexnet_conv1", "--resume"], "--json")
+        self.refused(["alexnet_conv1", "--act", "swish"], "swish", "silu", "leaky_relu:N")
+        self.refused(["alexnet_conv1", "--busy", "-1"], "--busy")
+        self.refused(["alexnet_conv1", "--offset", "6"], "--offset", "multiple of 4")
         under_a_file = os.path.join(__file__, "out.json")  # root may make any folder, but none in a file
         self.refused(["alexnet_conv1", "--json", under_a_file], under_a_file)
 
@@ -104,13 +109,13 @@ class Workers(unittest.TestCase):
         """A row of one library, in a process of its own."""
         worker = cpu_peers.Worker("onnxruntime", library, {"threads": 1}, {min(os.sched_getaffinity(0))})
         try:
-            return cpu_peers.measure([worker], parse("mb1ic2ih4oc3kh3"), 0.01)["providers"]
+            return cpu_peers.measure([worker], parse("mb1ic2ih4oc3kh3"), 0.01, cpu_peers.Busy(0, {0}))["providers"]
         finally:
             worker.end()
 
     def test_the_oracle_is_a_convolution(self):
         import numpy as np
-        a, oracle, data = self.problem, cpu_peers.Oracle(self.problem), cpu_peers.make_data(self.problem)
+        a, oracle, data = self.problem, cpu_oracle.Oracle(self.problem), cpu_oracle.make_data(self.problem)
         y = np.zeros((a.n, a.k, a.p, a.q))
         for n, k, p, q in np.ndindex(*y.shape):
             for c, r, s in np.ndindex(a.c // a.groups, a.r, a.s):
@@ -122,6 +127,28 @@ class Workers(unittest.TestCase):
         self.assertEqual(oracle.judge(y[oracle.at])[1], "")
         y[oracle.at[0][5], oracle.at[1][5], oracle.at[2][5], oracle.at[3][5]] += 1e-4
         self.assertIn("double precision says", oracle.judge(y[oracle.at])[1])
+
+    def test_the_oracle_knows_every_epilogue(self):
+        import numpy as np
+        line = "mb1ic2ih5oc3kh3"
+        bare, residual = cpu_oracle.Oracle(parse(line)), cpu_oracle.Oracle(parse(line + " residual=1"))
+        added = cpu_oracle.make_data(parse(line + " residual=1")).residual[bare.at]
+        self.assertTrue(np.allclose(residual.values, bare.values + added, atol=1e-12))
+        for act, formula in {"clip:-0.5:0.5": lambda v: min(max(v, -0.5), 0.5), "silu": lambda v: v / (1 + math.exp(-v)),
+                             "gelu_erf": lambda v: v * (1 + math.erf(v / 2**0.5)) / 2,
+                             "gelu_tanh": lambda v: v / (1 + math.exp(-1.5957691216057308 * (v + 0.044715 * v**3))),
+                             "hardswish": lambda v: v * min(max(v + 3, 0), 6) / 6,
+                             "leaky_relu:0.1": lambda v: max(v, 0.1 * v), "sigmoid": lambda v: 1 / (1 + math.exp(-v))}.items():
+            with self.subTest(act=act):
+                values = cpu_oracle.Oracle(parse(f"{line} act={act}")).values
+                self.assertTrue(np.allclose(values, [formula(v) for v in bare.values], atol=1e-12))
+
+    def test_busy_processes_count_while_it_lasts(self):
+        busy = cpu_peers.Busy(1, {min(os.sched_getaffinity(0))})
+        with busy:
+            (process,) = busy.processes
+            self.assertTrue(process.is_alive())
+        self.assertFalse(process.is_alive())
 
     def test_bf16_is_put_beside_fp32_of_the_same_numbers(self):
         import numpy as np

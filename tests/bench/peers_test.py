@@ -41,7 +41,8 @@ class Lines(unittest.TestCase):
                  'ic3ih16iw16oc8kh3kw3sh2', 'ic3ih9iw14oc5kh9kw14ph1', 'ic3ih9iw11oc4kh3sh2ph1',
                  'ic3ih9iw9oc5kh5kw5sh2sw1', 'ic3ih8oc4oh8kh4', 'ic3ih300oc4oh150kh3sh2', 'ic3ih7oc4oh1kh11sh2ph5',
                  'ic3ih8oc4oh4kh3sh2 pad_bottom=1', 'ic3id1ih9iw8oc4od1oh9ow8kd1kh3kw3sd2pd0dd1ph1pw1',
-                 'ic3id1oc4kd1', 'ic3ih8oc4kh3n', 'ic3ih8oc4kh3na=b act=relu']
+                 'ic3id1oc4kd1', 'ic3ih8oc4kh3n', 'ic3ih8oc4kh3na=b act=relu',
+                 'ic3ih8oc4kh3 act=clip:0:6', 'ic3ih8oc4kh3 act=leaky_relu:0.1 residual=1', 'ic3ih8oc4kh3 act=gelu_erf']
         with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
             file.write("# a comment\n\n" + "\n".join(lines) + "\n")
             file.flush()
@@ -56,7 +57,8 @@ class Lines(unittest.TestCase):
                      "ic3ih8oc4kh3oh4", "ic3ih8oc4kh3 bias=2", "ic3ih8oc4kh3 what=1", "ic3ih8oc4kh3 act",
                      "ic3ih16oc4kh3sw2", "ic3ih8oc4ow8kh3ph1", "ic3ih8oc4kh3sh2sw1", "ic3iw8oc4", "ic3ih10oc4oh4kh3",
                      "ic3id1kd1ih8kh3oc4", 'ic3ih8oc4kh3n"x"sh2', "--dir=FWD_B",
-                     "ic3ih8oc4kh3 pad_right=x", "ic3ih8oc4kh0", "ic3ih8oc4kh3!", "ic3ih8oc4kh3 act=relu act=relu"):
+                     "ic3ih8oc4kh3 pad_right=x", "ic3ih8oc4kh0", "ic3ih8oc4kh3!", "ic3ih8oc4kh3 act=relu act=relu",
+                     "ic3ih8oc4kh3 act=clip:0", "ic3ih8oc4kh3 act=swish", "ic3ih8oc4kh3 residual=2"):
             with self.subTest(line=line), tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
                 file.write(line + "\n")
                 file.flush()
@@ -66,8 +68,7 @@ class Lines(unittest.TestCase):
                     load_suite(file.name)
 
     def test_what_peers_have_no_like_of_is_refused(self):
-        for line in ("ic3id1ih5iw5oc4od1kd3kh3kw3pd1", "ic3id8oc4kd3", "ic3ih8oc4kh3 dir=bwd_d", "ic3ih8oc4kh3 residual=1",
-                     "ic3ih8oc4kh3 act=silu", "ic3ih8oc4kh3 dtype=bf16:bf16:f32", "ic3ih8oc4kh3 rounding=eager"):
+        for line in ("ic3id1ih5iw5oc4od1kd3kh3kw3pd1", "ic3id8oc4kd3", "ic3ih8oc4kh3 dir=bwd_d", "ic3ih8oc4kh3 dtype=bf16:bf16:f32", "ic3ih8oc4kh3 rounding=eager"):
             with self.subTest(line=line), self.assertRaises(BadInput):
                 parse(line)
 
