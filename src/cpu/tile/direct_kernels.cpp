@@ -4,9 +4,7 @@
 #include "cpu/tile/direct_kernels.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
-#include <utility>
 
 #include "cpu/tile/vectors.h"
 
@@ -16,7 +14,7 @@
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 
 #include "cpu/tile/outputs-inl.h"
-#include "cpu/tile/products-inl.h"
+#include "cpu/tile/register_tile-inl.h"
 #include "cpu/tile/shuffles-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -32,23 +30,17 @@ HWY_INLINE Vector load_lower(const float* x) {
 Vector load_lower(const float* x);
 #endif
 
-// The loops over i and v have constant bounds and unroll whole, so acc stays in registers.
 template <class Products, class T, int channels, int vectors>
 void tile(const TileArgs& shared) {
   const TileArgs args = shared;  // a copy, so that stores to acc cannot be taken to change it
   const Floats d;
   SizedVector acc[channels][vectors];
-  CONVTUNE_UNROLL
-  for (int i = 0; i < channels; ++i) {
-    // Sums that are finished here begin with the bias.
-    const Vector first = args.y != nullptr ? hn::Set(d, args.bias[i]) : hn::Zero(d);
-    CONVTUNE_UNROLL
-    for (int v = 0; v < vectors; ++v) acc[i][v] = first;
-  }
+  // Sums that are finished here begin with the bias.
+  fill(acc, [&](int i, int) HWY_ATTR { return args.y != nullptr ? hn::Set(d, args.bias[i]) : hn::Zero(d); });
   const float* weights = args.weights;
   const float* const window = args.window;
   const auto add = [&](std::int32_t tap, auto read) HWY_ATTR {
-    add_tap<Products, channels, vectors>(
+    add_products<Products>(
         acc, [&](int v) HWY_ATTR { return read(window + tap + v * kLanes); }, weights);
     weights += channels;
   };
@@ -65,14 +57,7 @@ void tile(const TileArgs& shared) {
   for (const std::int32_t* const halves = end - args.halves; tap != halves; ++tap) add(*tap, whole);
   if constexpr (sizeof(T) == 2)
     for (; tap != end; ++tap) add(*tap, [](const float* x) HWY_ATTR { return load_lower(x); });
-  if (!args.y) {
-    CONVTUNE_UNROLL
-    for (int i = 0; i < channels; ++i) {
-      CONVTUNE_UNROLL
-      for (int v = 0; v < vectors; ++v) hn::Store(acc[i][v], d, args.acc + i * args.acc_stride + v * kLanes);
-    }
-    return;
-  }
+  if (!args.y) return store_sums(acc, args.acc, args.acc_stride);
   activate_tile(acc, args.bounds);
   store_tile<channels, vectors, T>(
       acc, {static_cast<T*>(args.y), args.y_stride, args.y_channels, args.skip, args.count, args.stream});
@@ -230,39 +215,23 @@ void join(const Bf16* lower, const Bf16* upper, std::int64_t count, float* to) {
   }
 }
 
-template <class Products, class T, int channels, int vectors, int... fewer>
-constexpr TileShape shape(std::integer_sequence<int, fewer...>) {
-  return {channels, vectors, {tile<Products, T, channels, fewer + 1>...}};
-}
-template <class Products, class T, int channels, int vectors>
-constexpr TileShape kShape =
-    shape<Products, T, channels, vectors>(std::make_integer_sequence<int, vectors>());
+template <class Products, class T>
+struct DirectTile {
+  template <int channels, int vectors>
+  static constexpr TileKernel kernel = tile<Products, T, channels, vectors>;
+};
+constexpr TileSize kFewTiles[] = {{1, 8}, {2, 4}, {2, 6}, {3, 4}, {4, 3}, {6, 2}, {12, 1}};
+constexpr TileSize kManyTiles[] = {{1, 8}, {2, 4}, {4, 3}, {6, 2}, {12, 1}, {2, 8},  {3, 7},
+                                   {4, 6}, {5, 5}, {6, 4}, {8, 3}, {12, 2}, {16, 1}, {24, 1}};
+template <class Products, class T>
+constexpr RegisterTiles<TileKernel> kTiles =
+    register_tiles<TileKernel, DirectTile<Products, T>, kFewTiles, kManyTiles>();
 
-template <class Products, class T>
-constexpr std::array kFewTiles = {kShape<Products, T, 1, 8>, kShape<Products, T, 2, 4>,
-                                  kShape<Products, T, 2, 6>, kShape<Products, T, 3, 4>,
-                                  kShape<Products, T, 4, 3>, kShape<Products, T, 6, 2>,
-                                  kShape<Products, T, 12, 1>};
-template <class Products, class T>
-constexpr std::array kManyTiles = {
-    kShape<Products, T, 1, 8>,  kShape<Products, T, 2, 4>,  kShape<Products, T, 4, 3>,
-    kShape<Products, T, 6, 2>,  kShape<Products, T, 12, 1>, kShape<Products, T, 2, 8>,
-    kShape<Products, T, 3, 7>,  kShape<Products, T, 4, 6>,  kShape<Products, T, 5, 5>,
-    kShape<Products, T, 6, 4>,  kShape<Products, T, 8, 3>,  kShape<Products, T, 12, 2>,
-    kShape<Products, T, 16, 1>, kShape<Products, T, 24, 1>};
-// Accumulators, the fewer of weights and vectors of the window, and one of the others must fit the registers.
-template <class Products, class T>
-constexpr std::span<const TileShape> tiles_of() {
-  if constexpr (kRegisters == 32)
-    return kManyTiles<Products, T>;
-  else
-    return kFewTiles<Products, T>;
-}
 // Unused where direct_kernels() has no width for the target.
 [[maybe_unused]] constexpr DirectKernels kKernels = {kLanes,
-                                                     tiles_of<F32Products, float>(),
+                                                     kTiles<F32Products, float>,
 #if CONVTUNE_BF16_PAIRS
-                                                     tiles_of<Bf16Products, InstructionBf16>(),
+                                                     kTiles<Bf16Products, InstructionBf16>,
 #else
                                                      {},
 #endif
@@ -280,14 +249,8 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace convtune::cpu {
 
-std::span<const TileShape> direct_tiles(const DirectKernels& kernels, const ConvProblem& problem) {
+RegisterTiles<TileKernel> direct_tiles(const DirectKernels& kernels, const ConvProblem& problem) {
   return problem.dtype.x == DType::bf16 ? kernels.bf16_tiles : kernels.tiles;
-}
-
-const TileShape* find_tile(std::span<const TileShape> tiles, int channels, int vectors) {
-  for (const TileShape& tile : tiles)
-    if (tile.channels == channels && tile.vectors == vectors) return &tile;
-  return nullptr;
 }
 
 const DirectKernels* direct_kernels(int vector_bits) {

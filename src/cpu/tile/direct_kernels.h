@@ -2,12 +2,11 @@
 // time through this table of plain functions. Their callers know no vectors.
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <span>
 
 #include "cpu/tile/bounds.h"
 #include "cpu/tile/elements.h"
+#include "cpu/tile/register_tile.h"
 
 namespace convtune::cpu {
 
@@ -35,18 +34,11 @@ struct TileArgs {
   bool stream = false;  // whole, aligned vectors go past the caches
 };
 using TileKernel = void (*)(const TileArgs&);
-
-// One register tile: `channels` x `vectors` accumulators live in vector registers. kernels[v - 1]
-// does the first v vectors of it: the end of an output tile needs no more.
-constexpr int kMaxTileVectors = 8;
-struct TileShape {
-  int channels, vectors;
-  std::array<TileKernel, kMaxTileVectors> kernels;
-};
+using TileShape = RegisterTile<TileKernel>;  // of output channels
 
 struct DirectKernels {
-  int lanes;                                     // floats in a vector
-  std::span<const TileShape> tiles, bf16_tiles;  // bf16_tiles: none where no pairs are multiplied
+  int lanes;                                    // floats in a vector
+  RegisterTiles<TileKernel> tiles, bf16_tiles;  // bf16_tiles: none where no pairs are multiplied
   // y[i] = act(acc[i] + bias): one run of an output row. acc must be readable a vector past its end.
   void (*finish)(const float* acc, float bias, Bounds bounds, float* y, std::int64_t count);
   void (*finish_bf16)(const float* acc, float bias, Bounds bounds, Bf16* y, std::int64_t count);
@@ -67,8 +59,6 @@ struct DirectKernels {
 // Whether the processor can run it is the caller's to know (DeviceInfo::isa).
 const DirectKernels* direct_kernels(int vector_bits);
 // Those that multiply the problem's words.
-std::span<const TileShape> direct_tiles(const DirectKernels& kernels, const ConvProblem& problem);
-// Null where there is no such register tile.
-const TileShape* find_tile(std::span<const TileShape> tiles, int channels, int vectors);
+RegisterTiles<TileKernel> direct_tiles(const DirectKernels& kernels, const ConvProblem& problem);
 
 }  // namespace convtune::cpu

@@ -51,10 +51,10 @@ TEST(Direct, EveryTileOfPairsOfBf16) {
       ConvProblem problem = parse_problem(text);
       problem.dtype = DType::bf16;
       const std::uint64_t draw = random_bits(12, static_cast<std::uint64_t>(checked++));
-      cpu::DirectConfig config{512, tile.channels, tile.vectors};
+      cpu::DirectConfig config{512, tile.rows, tile.vectors};
       config.rows = 1 + static_cast<int>(draw % 5);
       config.cols = draw / 8 % 2 == 0 ? 0 : 5 + static_cast<int>(draw / 16 % 30);
-      config.filters = draw / 16384 % 2 == 0 ? 0 : tile.channels;
+      config.filters = draw / 16384 % 2 == 0 ? 0 : tile.rows;
       config.flat = static_cast<int>(draw / 65536 % 2);
       config.stream = config.flat ? 0 : static_cast<int>(draw / 131072 % 2);
       ASSERT_TRUE(cpu::direct_accepts(problem, info, config)) << text;

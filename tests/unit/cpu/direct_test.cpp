@@ -75,11 +75,11 @@ TEST(Direct, EveryTileOfEveryInstructionSetOnTheEdgeCases) {
     for (const cpu::TileShape& tile : kernels->tiles) {
       for (ConvProblem problem : load_suite("edges")) {
         if (checked % 4 == 0) problem.activation = Activation::clip, problem.alpha = -3, problem.beta = 5;
-        cpu::DirectConfig config{bits, tile.channels, tile.vectors};
+        cpu::DirectConfig config{bits, tile.rows, tile.vectors};
         const std::uint64_t draw = random_bits(11, static_cast<std::uint64_t>(checked));
         config.rows = 1 + static_cast<int>(draw % 5);
         config.cols = draw / 8 % 2 == 0 ? 0 : 5 + static_cast<int>(draw / 16 % 30);
-        config.filters = draw / 16384 % 2 == 0 ? 0 : tile.channels;
+        config.filters = draw / 16384 % 2 == 0 ? 0 : tile.rows;
         config.flat = problem.layout == Layout::nchw ? static_cast<int>(draw / 65536 % 2) : 1;
         config.stream = config.flat ? 0 : static_cast<int>(draw / 131072 % 2);
         cpu::DirectConfig shifted = config;
@@ -116,7 +116,7 @@ TEST(Direct, PlanesReadWhereTheyLieAreNotReadPast) {
     for (int bits = cpu::widest_vector_bits(info()); bits >= 128; bits /= 2)
       for (const cpu::TileShape& tile : cpu::direct_kernels(bits)->tiles)
         for (const int rows : {1, 3, 64}) {
-          const cpu::DirectConfig config{bits, tile.channels, tile.vectors, rows, 0, 0, 1, 0, 0};
+          const cpu::DirectConfig config{bits, tile.rows, tile.vectors, rows, 0, 0, 1, 0, 0};
           if (!cpu::direct_accepts(problem, info(), config)) continue;
           const auto executable = cpu::direct().build(problem, info(), to_config(config));
           std::vector<float> packed(executable->packed_bytes() / sizeof(float));

@@ -64,7 +64,7 @@ TEST(Stagger, LinesLeaveTheRingOneRegisterTileLaterAChannel) {
   const int bits = cpu::widest_vector_bits(cpu::backend().info());
   const cpu::DirectKernels* const kernels = cpu::direct_kernels(bits);
   const cpu::WinogradRowsTile& tile = cpu::winograd_rows_kernels(bits)->tiles.front();
-  ASSERT_EQ(tile.channels, 2);
+  ASSERT_EQ(tile.rows, 2);
   constexpr int kVectors = 3;
   const std::int64_t width = kVectors * std::int64_t{kernels->lanes}, plane = 4 * width;
   const auto count = static_cast<std::size_t>(2 * plane);
@@ -86,7 +86,7 @@ TEST(Stagger, LinesLeaveTheRingOneRegisterTileLaterAChannel) {
   for (std::int64_t step = 0; step < 3; ++step) {
     args.y = y + step * width;
     args.stagger.last = step == 2;
-    tile.staggered[kVectors - 1](args);
+    tile.kernels[kVectors - 1].staggered(args);
     args.stagger.next();
     EXPECT_EQ(stored(0), (step + 1) * width);
     EXPECT_EQ(stored(1), (step == 2 ? 3 : step) * width);

@@ -57,13 +57,13 @@ TEST(WinogradFilters, EveryInstructionSetAndTile) {
   std::uint64_t drawn = 0;
   for (int bits = cpu::widest_vector_bits(info()); bits >= 128; bits /= 2) {
     if (!cpu::winograd_filters_kernels(bits)) continue;
-    for (const cpu::WinogradFiltersTile& tile : cpu::winograd_filters_kernels(bits)->tiles)
+    for (const auto& tile : cpu::winograd_filters_kernels(bits)->tiles)
       for (int i = 0; i < 8; ++i) {
         const ConvProblem problem = next_problem(17, drawn);
         const std::uint64_t draw = random_bits(18, drawn);
         const Config config = to_config(
             cpu::WinogradFiltersConfig{.vector_bits = bits,
-                                       .block = tile.tiles,
+                                       .block = tile.rows,
                                        .vectors = 1 + i % tile.vectors,
                                        .tiles = 1 + static_cast<int>(draw % 150),
                                        .filters = static_cast<int>(draw / 256 % 2 * (draw / 512 % 60))});
@@ -97,13 +97,13 @@ TEST(WinogradFilters, ReadsNothingBesideTheInput) {
                            "mb1ic64ih4iw32oc32kh3sh2 precision=fp32", "mb4ic256ih1oc16kh3ph1 precision=fp32"})
     for (int bits = cpu::widest_vector_bits(info()); bits >= 128; bits /= 2) {
       if (!cpu::winograd_filters_kernels(bits)) continue;
-      for (const cpu::WinogradFiltersTile& tile : cpu::winograd_filters_kernels(bits)->tiles) {
+      for (const auto& tile : cpu::winograd_filters_kernels(bits)->tiles) {
         WinogradHost host =
-            host_of(parse_problem(text), {.vector_bits = bits, .block = tile.tiles, .vectors = tile.vectors});
+            host_of(parse_problem(text), {.vector_bits = bits, .block = tile.rows, .vectors = tile.vectors});
         const std::vector<float> expected = host.run();
         const GuardedFloats x(host.x);
         host.executable->run({.x = x.data(), .y = host.y.data()}, host.packed.data(), nullptr);
-        EXPECT_EQ(expected, host.y) << text << ' ' << bits << ' ' << tile.tiles;
+        EXPECT_EQ(expected, host.y) << text << ' ' << bits << ' ' << tile.rows;
       }
     }
 }

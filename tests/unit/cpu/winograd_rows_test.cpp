@@ -46,7 +46,7 @@ ConvProblem next_problem(std::uint64_t seed, std::uint64_t& drawn) {
 
 cpu::WinogradRowsConfig random_config(int bits, const cpu::WinogradRowsTile& tile, std::uint64_t draw) {
   return {.vector_bits = bits,
-          .channels = tile.channels,
+          .channels = tile.rows,
           .vectors = tile.vectors,
           .rows = 1 + static_cast<int>(draw % 12),
           .filters = draw / 256 % 2 == 0 ? 0 : 1 + static_cast<int>(draw / 512 % 40),
@@ -214,7 +214,7 @@ TEST(WinogradRows, StaggeredStoresAreThoseOfAnyOrder) {
     if (!cpu::winograd_rows_kernels(bits)) continue;
     for (const cpu::WinogradRowsTile& tile : cpu::winograd_rows_kernels(bits)->tiles) {
       const auto run = [&](int stream, std::size_t place) {
-        WinogradHost host = host_of(problem, {bits, tile.channels, tile.vectors, 3, checked % 2 * 9, stream});
+        WinogradHost host = host_of(problem, {bits, tile.rows, tile.vectors, 3, checked % 2 * 9, stream});
         const auto count = static_cast<std::size_t>(problem.output_elements());
         std::vector<float> memory(count + 32, 7);
         const auto first = 16 - reinterpret_cast<std::uintptr_t>(memory.data()) / sizeof(float) % 16;
@@ -225,11 +225,10 @@ TEST(WinogradRows, StaggeredStoresAreThoseOfAnyOrder) {
         EXPECT_EQ(std::count(y + count, memory.data() + count + 32, 7), memory.data() + 32 - y);
         return std::vector<float>(y, y + count);
       };
-      if (!cpu::winograd_rows_accepts(problem, info(), {bits, tile.channels, tile.vectors, 3, 0, 2}))
-        continue;
+      if (!cpu::winograd_rows_accepts(problem, info(), {bits, tile.rows, tile.vectors, 3, 0, 2})) continue;
       const std::vector<float> plain = run(0, 0);
-      EXPECT_EQ(plain, run(2, 0)) << bits << ' ' << tile.channels << ' ' << tile.vectors;
-      EXPECT_EQ(plain, run(2, 3)) << bits << ' ' << tile.channels << ' ' << tile.vectors;
+      EXPECT_EQ(plain, run(2, 0)) << bits << ' ' << tile.rows << ' ' << tile.vectors;
+      EXPECT_EQ(plain, run(2, 3)) << bits << ' ' << tile.rows << ' ' << tile.vectors;
       ++checked;
     }
   }

@@ -62,12 +62,12 @@ TEST(Winograd, EveryInstructionSetAndTile) {
         ConvProblem problem =
             i < 2 ? random_winograd_problem(7, ++drawn) : random_dilated_problem(7, ++drawn);
         const std::uint64_t draw = random_bits(8, drawn);
-        cpu::WinogradConfig config{bits, i % 2 == 0 ? 2 : 4, shape.channels, shape.vectors};
+        cpu::WinogradConfig config{bits, i % 2 == 0 ? 2 : 4, shape.rows, shape.vectors};
         if (config.tile == 4) problem = taken_by_tile_four(problem);
         config.tiles = 1 + static_cast<int>(draw % 150);
         config.filters = draw / 256 % 2 == 0 ? 0 : 1 + static_cast<int>(draw / 512 % 40);
         config.chunk = 1 + static_cast<int>(draw / 65536 % 64);
-        if (shape.channels != 4) problem.layout = Layout::nchw;
+        if (shape.rows != 4) problem.layout = Layout::nchw;
         if (config.tile == 4 && !cpu::winograd_accepts(problem, info(), config)) continue;
         ASSERT_TRUE(cpu::winograd_accepts(problem, info(), config)) << to_string(problem);
         Testbed bed(problem, cpu::backend(), TestData::integer, 7, 0);
@@ -86,7 +86,7 @@ TEST(Winograd, EveryInstructionSetAndTileOfParts) {
       for (int found = 0; found < 4;) {
         const ConvProblem problem = random_decomposed_problem(9, ++drawn);
         const std::uint64_t draw = random_bits(10, drawn);
-        cpu::WinogradConfig config{bits, 2, shape.channels, shape.vectors};
+        cpu::WinogradConfig config{bits, 2, shape.rows, shape.vectors};
         if (!cpu::winograd_multiply(bits, config.channels, config.vectors)) break;
         config.tiles = 1 + static_cast<int>(draw % 150);
         config.filters = draw / 256 % 2 == 0 ? 0 : 1 + static_cast<int>(draw / 512 % 40);

@@ -251,11 +251,11 @@ std::vector<DirectConfig> direct_candidates(const ConvProblem& problem, const De
     };
     for (const TileShape& tile : direct_tiles(*kernels, problem)) {
       // A tile far wider than the filters wastes most of itself.
-      if (tile.channels > 1 && tile.channels >= 2 * k) continue;
+      if (tile.rows > 1 && tile.rows >= 2 * k) continue;
       of_tile.clear();
       // Where there are fewer tiles than threads, these share the filters.
-      const auto blocks = static_cast<int>((k - 1) / tile.channels + 1);
-      const int share = ((blocks - 1) / info.units + 1) * tile.channels;
+      const auto blocks = static_cast<int>((k - 1) / tile.rows + 1);
+      const int share = ((blocks - 1) / info.units + 1) * tile.rows;
       const auto may_share = [&](const DirectConfig& config) {
         const std::int64_t columns = config.cols == 0 ? 1 : (q - 1) / config.cols + 1;
         return share < k && problem.n * problem.groups * ((p - 1) / config.rows + 1) * columns < info.units;
@@ -265,7 +265,7 @@ std::vector<DirectConfig> direct_candidates(const ConvProblem& problem, const De
           for (const int flat : {1, 0})
             for (const int stream : {0, 1})
               for (const int staged : {1, 0, 2}) {
-                DirectConfig config{bits, tile.channels, tile.vectors, rows, cols, 0, flat, stream, staged};
+                DirectConfig config{bits, tile.rows, tile.vectors, rows, cols, 0, flat, stream, staged};
                 if (flat == 0 && problem.layout != Layout::nchw) continue;
                 if (staged == 0 && !may_stay(problem, config, kernels->lanes)) continue;
                 if (staged == 2 && (!copies_pay || !may_shift(problem, config))) continue;
@@ -279,7 +279,7 @@ std::vector<DirectConfig> direct_candidates(const ConvProblem& problem, const De
       const std::vector<Ranked> best(
           of_tile.begin(), of_tile.begin() + std::min<std::ptrdiff_t>(kVaried, std::ssize(of_tile)));
       for (const Ranked& whole : best)
-        for (const int filters : {tile.channels, 4 * tile.channels}) {
+        for (const int filters : {tile.rows, 4 * tile.rows}) {
           DirectConfig config = whole.config;
           if (filters >= k || config.filters != 0 || (filters == share && may_share(config))) continue;
           config.filters = filters;

@@ -13,7 +13,7 @@
 
 #include "cpu/algorithms/direct_depthwise/depthwise_kernels.h"
 #include "cpu/tile/outputs-inl.h"
-#include "cpu/tile/products-inl.h"
+#include "cpu/tile/register_tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 #if HWY_TARGET != HWY_SCALAR  // there, nothing is split into even and odd, and nobody asks

@@ -43,8 +43,7 @@ double scratch_bytes(const ConvProblem& problem, const ImplicitGemmConfig& confi
 
 bool has_tile(const ImplicitGemmKernels& kernels, const ConvProblem& problem,
               const ImplicitGemmConfig& config) {
-  return multiply_kernels(kernels, problem, config)[static_cast<std::size_t>(config.pixels - 1)]
-                                                   [static_cast<std::size_t>(config.vectors - 1)] != nullptr;
+  return find_kernel(multiply_kernels(kernels, problem, config), config.pixels, config.vectors) != nullptr;
 }
 
 bool has_pairs(const ConvProblem& problem) {
@@ -139,8 +138,8 @@ double estimate(const ConvProblem& problem, const DeviceInfo& info, const Implic
 
 }  // namespace
 
-const MultiplyKernels& multiply_kernels(const ImplicitGemmKernels& kernels, const ConvProblem& problem,
-                                        const ImplicitGemmConfig& config) {
+MultiplyKernels multiply_kernels(const ImplicitGemmKernels& kernels, const ConvProblem& problem,
+                                 const ImplicitGemmConfig& config) {
   if (config.bf16 != 0) return kernels.bf16_pairs;
   return reads_side_by_side(problem, config) ? kernels.side_by_side : kernels.f32;
 }

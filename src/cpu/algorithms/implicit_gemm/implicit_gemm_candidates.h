@@ -22,7 +22,7 @@ double implicit_gemm_cycles(const ConvProblem& problem, const DeviceInfo& info,
 std::vector<ImplicitGemmConfig> implicit_gemm_candidates(const ConvProblem& problem, const DeviceInfo& info);
 
 // The register tiles that a config multiplies by.
-const MultiplyKernels& multiply_kernels(const ImplicitGemmKernels& kernels, const ConvProblem& problem,
-                                        const ImplicitGemmConfig& config);
+MultiplyKernels multiply_kernels(const ImplicitGemmKernels& kernels, const ConvProblem& problem,
+                                 const ImplicitGemmConfig& config);
 
 }  // namespace convtune::cpu

@@ -264,7 +264,8 @@ class ImplicitGemmExecutable final : public Executable {
         args.sums = task.sums + (keeps_all ? from * g.sums_step : 0);
         args.next_weights = args.weights + (i * fetched < weights ? weights + i * fetched : 0);
         args.next_x = static_cast<const char*>(args.x) + (i + 1 < tiles ? 2 * count * kWord - 1 : 0);
-        multiply_[static_cast<std::size_t>(count - 1)][static_cast<std::size_t>(block.vectors - 1)](args);
+        const auto& register_tile = multiply_[static_cast<std::size_t>(count - 1)];
+        register_tile.kernels[static_cast<std::size_t>(block.vectors - 1)](args);
         if (nhwc && pass == g.passes - 1) store_pixels(task, block, from, count, args.sums);
       }
     }
@@ -334,7 +335,7 @@ class ImplicitGemmExecutable final : public Executable {
   const ImplicitGemmConfig config_;
   const Words words_;
   const ImplicitGemmKernels& kernels_;
-  const MultiplyKernels& multiply_;
+  MultiplyKernels multiply_;
   const TensorKernels& tensors_;
   const bool rounds_by_instruction_;
   const ImplicitGemmGeometry geometry_;

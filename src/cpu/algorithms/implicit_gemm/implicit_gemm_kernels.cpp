@@ -2,9 +2,10 @@
 // each instruction set, as direct_kernels.cpp is (docs/decisions/0004).
 #include "cpu/algorithms/implicit_gemm/implicit_gemm_kernels.h"
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 #include <type_traits>
-#include <utility>
 
 #include "cpu/tile/vectors.h"
 
@@ -12,7 +13,7 @@
 #define HWY_TARGET_INCLUDE "cpu/algorithms/implicit_gemm/implicit_gemm_kernels.cpp"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 
-#include "cpu/tile/products-inl.h"
+#include "cpu/tile/register_tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace convtune::cpu {
@@ -31,19 +32,14 @@ HWY_INLINE Vector broadcast_half(Floats d, const char* at) {
   return hn::BitCast(d, hn::Set(hn::RebindToUnsigned<Floats>(), half));
 }
 
-// The loops over i and v have constant bounds and unroll whole, so acc stays in registers; a word of all
-// pixels is one load a vector, one broadcast a pixel, and pixels*vectors multiply-adds.
 template <class Products, int pixels, int vectors>
 void multiply(const MultiplyArgs& shared) {
   const MultiplyArgs args = shared;  // a copy, so that stores to sums cannot be taken to change it
   const Floats d;
   SizedVector acc[pixels][vectors];
-  CONVTUNE_UNROLL
-  for (int i = 0; i < pixels; ++i) {
-    CONVTUNE_UNROLL
-    for (int v = 0; v < vectors; ++v)
-      acc[i][v] = args.accumulate ? hn::Load(d, args.sums + i * args.sums_step + v * kLanes) : hn::Zero(d);
-  }
+  fill(acc, [&](int i, int v) HWY_ATTR {
+    return args.accumulate ? hn::Load(d, args.sums + i * args.sums_step + v * kLanes) : hn::Zero(d);
+  });
   constexpr std::int64_t kWord = sizeof(float);
   const float* weights = args.weights;
   for (std::int64_t t = 0; t < args.tap_count; ++t) {
@@ -52,15 +48,9 @@ void multiply(const MultiplyArgs& shared) {
     CONVTUNE_UNROLL
     for (int i = 0; i < pixels; ++i) x[i] = tap + args.pixels[i];
     const auto add = [&](std::int64_t c, auto broadcast) HWY_ATTR {
-      SizedVector weight[vectors];
-      CONVTUNE_UNROLL
-      for (int v = 0; v < vectors; ++v) weight[v] = hn::LoadU(d, weights + v * kLanes);
-      CONVTUNE_UNROLL
-      for (int i = 0; i < pixels; ++i) {
-        const Vector value = broadcast(x[i] + c * kWord);
-        CONVTUNE_UNROLL
-        for (int v = 0; v < vectors; ++v) acc[i][v] = Products::add(weight[v], value, acc[i][v]);
-      }
+      add_products<Products>(
+          acc, [&](int v) HWY_ATTR { return hn::LoadU(d, weights + v * kLanes); },
+          [&](int i) HWY_ATTR { return broadcast(x[i] + c * kWord); });
       weights += vectors * kLanes;
     };
     const std::int64_t whole = args.words - (args.half ? 1 : 0);
@@ -69,11 +59,7 @@ void multiply(const MultiplyArgs& shared) {
     if constexpr (!std::is_same_v<Products, F32Products>)
       if (args.half) add(whole, [](const char* at) HWY_ATTR { return broadcast_half(Floats(), at); });
   }
-  CONVTUNE_UNROLL
-  for (int i = 0; i < pixels; ++i) {
-    CONVTUNE_UNROLL
-    for (int v = 0; v < vectors; ++v) hn::Store(acc[i][v], d, args.sums + i * args.sums_step + v * kLanes);
-  }
+  store_sums(acc, args.sums, args.sums_step);
 }
 
 // One pointer for all pixels: their words are at constant offsets from it.
@@ -82,11 +68,7 @@ void multiply_side_by_side(const MultiplyArgs& shared) {
   const MultiplyArgs args = shared;  // a copy, so that stores to sums cannot be taken to change it
   const Floats d;
   SizedVector acc[pixels][vectors];
-  CONVTUNE_UNROLL
-  for (int i = 0; i < pixels; ++i) {
-    CONVTUNE_UNROLL
-    for (int v = 0; v < vectors; ++v) acc[i][v] = hn::Zero(d);
-  }
+  clear(acc);
   constexpr std::int64_t kLine = 16;
   const float *weights = args.weights, *next_weights = args.next_weights;
   const char* const first = static_cast<const char*>(args.x) + args.pixels[0];
@@ -95,56 +77,47 @@ void multiply_side_by_side(const MultiplyArgs& shared) {
     __builtin_prefetch(next_weights, 0, 2);
     __builtin_prefetch(next + *tap, 0, 3);
     const char* const x = first + *tap;
-    SizedVector weight[vectors];
-    CONVTUNE_UNROLL
-    for (int v = 0; v < vectors; ++v) weight[v] = hn::LoadU(d, weights + v * kLanes);
-    CONVTUNE_UNROLL
-    for (int i = 0; i < pixels; ++i) {
-      const Vector value = broadcast_word(d, x + i * static_cast<int>(sizeof(float)));
-      CONVTUNE_UNROLL
-      for (int v = 0; v < vectors; ++v) acc[i][v] = hn::MulAdd(weight[v], value, acc[i][v]);
-    }
+    add_products<F32Products>(
+        acc, [&](int v) HWY_ATTR { return hn::LoadU(d, weights + v * kLanes); },
+        [&](int i) HWY_ATTR { return broadcast_word(d, x + i * static_cast<int>(sizeof(float))); });
     weights += vectors * kLanes, next_weights += kLine;
   }
-  CONVTUNE_UNROLL
-  for (int i = 0; i < pixels; ++i) {
-    CONVTUNE_UNROLL
-    for (int v = 0; v < vectors; ++v) hn::Store(acc[i][v], d, args.sums + i * args.sums_step + v * kLanes);
-  }
+  store_sums(acc, args.sums, args.sums_step);
 }
 
-// Sums, one vector of weights a column and one broadcast word must fit the registers, and pointers to pixels
-// the general ones.
-struct SideBySide {};
-template <class Products, int pixels, int vectors>
-constexpr MultiplyKernel kernel() {
-  constexpr int kMostPointers = 12;
-  if constexpr (pixels * vectors + vectors + 1 > kRegisters)
-    return nullptr;
-  else if constexpr (std::is_same_v<Products, SideBySide>)
-    return multiply_side_by_side<pixels, vectors>;
-  else if constexpr (pixels <= kMostPointers)
-    return multiply<Products, pixels, vectors>;
-  else
-    return nullptr;
-}
-template <class Products, int... p>
-constexpr MultiplyKernels kernels(std::integer_sequence<int, p...>) {
-  static_assert(kMaxGemmVectors == 4);
-  return {{{kernel<Products, p + 1, 1>(), kernel<Products, p + 1, 2>(), kernel<Products, p + 1, 3>(),
-            kernel<Products, p + 1, 4>()}...}};
-}
 template <class Products>
-constexpr MultiplyKernels kMultiply = kernels<Products>(std::make_integer_sequence<int, kMaxGemmPixels>());
+struct GemmTile {
+  template <int pixels, int vectors>
+  static constexpr MultiplyKernel kernel = multiply<Products, pixels, vectors>;
+};
+struct SideBySideTile {
+  template <int pixels, int vectors>
+  static constexpr MultiplyKernel kernel = multiply_side_by_side<pixels, vectors>;
+};
+// Register tiles of 1, 2, ... pixels by as many vectors as fit the registers, with a word and a vector of
+// weights for each column. 3x4 would fit 16 registers with words for each row, and takes 1.3 times as long as
+// 2x4 where a multiply-add is two instructions (SSE4).
+template <int pixels>
+constexpr std::array kGemmSizes = [] {
+  std::array<TileSize, pixels> sizes{};
+  for (int p = 1; p <= pixels; ++p)
+    sizes[static_cast<std::size_t>(p - 1)] = {
+        p, std::min((std::max(kRegisters, 1) - 1) / (p + 1), kMaxGemmVectors)};
+  return sizes;
+}();
+constexpr int kMaxPointers = 12;  // to pixels that do not lie side by side, in registers of their own
+template <class Tile, int pixels>
+constexpr RegisterTiles<MultiplyKernel> kMultiply = kRegisterTiles<MultiplyKernel, Tile, kGemmSizes<pixels>>;
 
 // Unused where implicit_gemm_kernels() has no width for the target.
-[[maybe_unused]] constexpr ImplicitGemmKernels kKernels = {kLanes, kMultiply<F32Products>,
+[[maybe_unused]] constexpr ImplicitGemmKernels kKernels = {kLanes,
+                                                           kMultiply<GemmTile<F32Products>, kMaxPointers>,
 #if CONVTUNE_BF16_PAIRS
-                                                           kMultiply<Bf16Products>,
+                                                           kMultiply<GemmTile<Bf16Products>, kMaxPointers>,
 #else
                                                            {},
 #endif
-                                                           kMultiply<SideBySide>};
+                                                           kMultiply<SideBySideTile, kMaxGemmPixels>};
 
 }  // namespace HWY_NAMESPACE
 }  // namespace convtune::cpu

@@ -4,8 +4,9 @@
 // A word is what one lane multiplies at a time: an f32 element, or two neighbouring bf16 elements.
 #pragma once
 
-#include <array>
 #include <cstdint>
+
+#include "cpu/tile/register_tile.h"
 
 namespace convtune::cpu {
 
@@ -30,14 +31,14 @@ struct MultiplyArgs {
 };
 using MultiplyKernel = void (*)(const MultiplyArgs&);
 
-// kernels[p - 1][v - 1]: the register tile of p pixels x v vectors, null where the registers do not hold it.
 constexpr int kMaxGemmPixels = 14, kMaxGemmVectors = 4;
-using MultiplyKernels = std::array<std::array<MultiplyKernel, kMaxGemmVectors>, kMaxGemmPixels>;
+// Register tiles of 1, 2, ... pixels.
+using MultiplyKernels = RegisterTiles<MultiplyKernel>;
 
 struct ImplicitGemmKernels {
   int lanes;  // floats in a vector
   MultiplyKernels f32;
-  MultiplyKernels bf16_pairs;    // all null where the instruction set multiplies no pairs
+  MultiplyKernels bf16_pairs;    // none where the instruction set multiplies no pairs
   MultiplyKernels side_by_side;  // of f32 in one pass, one word a tap, where pixels[i] = pixels[0] + i words
 };
 

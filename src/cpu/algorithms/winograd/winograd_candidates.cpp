@@ -142,10 +142,10 @@ std::vector<Ranked> parts_candidates(const ConvProblem& problem, const DeviceInf
         for (const int parts : {1, 2, 4}) {
           WinogradConfig config{.vector_bits = bits,
                                 .tile = 2,
-                                .channels = shape.channels,
+                                .channels = shape.rows,
                                 .vectors = shape.vectors,
                                 .tiles = static_cast<int>(std::min<std::int64_t>(tiles, kMostTiles)),
-                                .chunk = chunk * shape.channels,
+                                .chunk = chunk * shape.rows,
                                 .stream = stream};
           const std::int64_t k = problem.k / problem.groups;
           if (parts > 1) config.filters = static_cast<int>((k - 1) / parts + 1);
@@ -216,14 +216,14 @@ std::vector<WinogradConfig> winograd_candidates(const ConvProblem& problem, cons
     for (const TileShape& shape : kernels->tiles) {
       // Narrower register tiles wait for their loads, and one far wider than the filters is mostly junk. 4x3
       // is always there.
-      const bool wasted = !last && shape.channels > 4 && shape.channels >= 2 * k;
-      if (shape.channels * shape.vectors < 12 || shape.channels > 12 || shape.vectors > 6 || wasted) continue;
+      const bool wasted = !last && shape.rows > 4 && shape.rows >= 2 * k;
+      if (shape.rows * shape.vectors < 12 || shape.rows > 12 || shape.vectors > 6 || wasted) continue;
       const int unit = last ? 16 : shape.vectors * kernels->lanes;
       for (const int m : {2, 4})
         for (int tiles = unit; tiles <= 16 * unit; tiles *= 2)
           for (const std::int64_t parts : {1, 2, 4})
             for (const int chunk : kChunks) {
-              WinogradConfig config{bits, m, shape.channels, shape.vectors, tiles, 0, chunk};
+              WinogradConfig config{bits, m, shape.rows, shape.vectors, tiles, 0, chunk};
               if (!winograd_accepts(problem, info, config)) continue;
               const WinogradGeometry whole(problem, config, kernels->lanes);
               const std::int64_t blocks = (whole.filter_blocks - 1) / parts + 1;

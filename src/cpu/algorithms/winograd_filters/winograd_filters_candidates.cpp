@@ -81,11 +81,11 @@ Support winograd_filters_supports(const ConvProblem& problem, const DeviceInfo& 
   if (Support support = winograd_within_precision(problem, info); !support) return support;
   const int bits = widest_vector_bits(info);
   double least = 2 * kMaxScratchBytes;
-  for (const WinogradFiltersTile& tile : winograd_filters_kernels(bits)->tiles)
+  for (const auto& tile : winograd_filters_kernels(bits)->tiles)
     least = std::min(
         least,
         winograd_filters_scratch_bytes(
-            a, {.vector_bits = bits, .block = tile.tiles, .vectors = tile.vectors, .tiles = tile.tiles}));
+            a, {.vector_bits = bits, .block = tile.rows, .vectors = tile.vectors, .tiles = tile.rows}));
   if (least > kMaxScratchBytes)
     return Support::no(
         fmt::format("the smallest task takes more than {:.0f} MiB", kMaxScratchBytes / 1048576));
@@ -122,12 +122,12 @@ std::vector<WinogradFiltersConfig> winograd_filters_candidates(const ConvProblem
       all.push_back({winograd_filters_cycles(problem, info, config), config});
     }
   };
-  for (const WinogradFiltersTile& tile : winograd_filters_kernels(bits)->tiles)
+  for (const auto& tile : winograd_filters_kernels(bits)->tiles)
     for (const int vectors : {tile.vectors, tile.vectors - 1})
       for (const int blocks : kBlocks) {
         const WinogradFiltersConfig config{
-            .vector_bits = bits, .block = tile.tiles, .vectors = vectors, .tiles = blocks * tile.tiles};
-        if (tile.tiles * vectors >= kFewestSums && winograd_filters_accepts(problem, info, config))
+            .vector_bits = bits, .block = tile.rows, .vectors = vectors, .tiles = blocks * tile.rows};
+        if (tile.rows * vectors >= kFewestSums && winograd_filters_accepts(problem, info, config))
           add(config);
       }
   std::stable_sort(all.begin(), all.end(),

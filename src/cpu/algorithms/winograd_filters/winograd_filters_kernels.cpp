@@ -2,16 +2,13 @@
 // docs/decisions/0004.
 #include "cpu/algorithms/winograd_filters/winograd_filters_kernels.h"
 
-#include <algorithm>
-#include <array>
-#include <utility>
-
 #include "cpu/tile/vectors.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/algorithms/winograd_filters/winograd_filters_kernels.cpp"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 
+#include "cpu/tile/register_tile-inl.h"
 #include "cpu/tile/winograd/winograd_axis-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -52,55 +49,31 @@ void multiply_filters(const WinogradFiltersProduct& shared) {
   const Floats f;
   const float *w = of.w, *v = of.v, *next_w = of.next_w, *next_v = of.next_v;
   SizedVector sums[tiles][vectors];
-  CONVTUNE_UNROLL
-  for (int i = 0; i < tiles; ++i) {
-    CONVTUNE_UNROLL
-    for (int l = 0; l < vectors; ++l) sums[i][l] = hn::Zero(f);
-  }
+  clear(sums);
   constexpr std::int64_t kLine = 16;
   for (std::int64_t c = of.channels; c > 0; --c) {
     __builtin_prefetch(next_w, 0, 2);
     __builtin_prefetch(next_v, 0, 3);
     next_w += kLine, next_v += kLine;
-    SizedVector weights[vectors];
-    CONVTUNE_UNROLL
-    for (int l = 0; l < vectors; ++l) weights[l] = hn::LoadU(f, w + l * kLanes);
-    CONVTUNE_UNROLL
-    for (int i = 0; i < tiles; ++i) {
-      const Vector value = hn::Set(f, v[i]);
-      CONVTUNE_UNROLL
-      for (int l = 0; l < vectors; ++l) sums[i][l] = hn::MulAdd(weights[l], value, sums[i][l]);
-    }
+    add_products<F32Products>(
+        sums, [&](int l) HWY_ATTR { return hn::LoadU(f, w + l * kLanes); }, v);
     w += vectors * kLanes;
     v += of.pitch;
   }
-  CONVTUNE_UNROLL
-  for (int i = 0; i < tiles; ++i) {
-    CONVTUNE_UNROLL
-    for (int l = 0; l < vectors; ++l) hn::Store(sums[i][l], f, of.sums + i * of.sums_step + l * kLanes);
-  }
+  store_sums(sums, of.sums, of.sums_step);
 }
 
-template <int tiles, int... fewer>
-constexpr WinogradFiltersTile filters_tile(std::integer_sequence<int, fewer...>) {
-  return {tiles, sizeof...(fewer), {multiply_filters<tiles, fewer + 1>...}};
-}
-template <int tiles, int vectors>
-constexpr WinogradFiltersTile kFiltersTile = filters_tile<tiles>(std::make_integer_sequence<int, vectors>());
-// Sums, a vector of weights a column and one of a tile must fit the registers.
-constexpr std::array kManyFiltersTiles = {kFiltersTile<6, 4>,  kFiltersTile<7, 3>,  kFiltersTile<8, 3>,
-                                          kFiltersTile<9, 3>,  kFiltersTile<10, 2>, kFiltersTile<12, 2>,
-                                          kFiltersTile<13, 2>, kFiltersTile<14, 2>};
-constexpr std::array kFewFiltersTiles = {kFiltersTile<4, 3>, kFiltersTile<5, 2>, kFiltersTile<6, 2>};
-constexpr std::span<const WinogradFiltersTile> filters_tiles() {
-  if constexpr (kRegisters == 32)
-    return kManyFiltersTiles;
-  else
-    return kFewFiltersTiles;
-}
+struct FiltersTile {
+  template <int tiles, int vectors>
+  static constexpr WinogradFiltersMultiply kernel = multiply_filters<tiles, vectors>;
+};
+// The most tiles for each number of vectors, and fewer that leave less of a last block.
+constexpr TileSize kManyFiltersTiles[] = {{6, 4}, {7, 3}, {8, 3}, {9, 3}, {10, 2}, {12, 2}, {13, 2}, {14, 2}};
+constexpr TileSize kFewFiltersTiles[] = {{4, 3}, {5, 2}, {6, 2}};
 
 // Unused where winograd_filters_kernels() has no width for the target.
-[[maybe_unused]] constexpr WinogradFiltersKernels kFiltersKernels = {filters_tiles(), output};
+[[maybe_unused]] constexpr WinogradFiltersKernels kFiltersKernels = {
+    register_tiles<WinogradFiltersMultiply, FiltersTile, kFewFiltersTiles, kManyFiltersTiles>(), output};
 
 }  // namespace HWY_NAMESPACE
 }  // namespace convtune::cpu
@@ -115,11 +88,7 @@ const WinogradFiltersKernels* winograd_filters_kernels(int vector_bits) {
 
 WinogradFiltersMultiply winograd_filters_multiply(int vector_bits, std::int64_t tiles, std::int64_t vectors) {
   const WinogradFiltersKernels* const kernels = winograd_filters_kernels(vector_bits);
-  if (kernels == nullptr) return nullptr;
-  for (const WinogradFiltersTile& tile : kernels->tiles)
-    if (tile.tiles == tiles && vectors <= tile.vectors)
-      return tile.multiply[static_cast<std::size_t>(vectors - 1)];
-  return nullptr;
+  return kernels == nullptr ? nullptr : find_kernel(kernels->tiles, tiles, vectors);
 }
 
 }  // namespace convtune::cpu

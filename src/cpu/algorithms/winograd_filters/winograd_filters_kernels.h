@@ -3,9 +3,9 @@
 // only caller.
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <span>
+
+#include "cpu/tile/register_tile.h"
 
 namespace convtune::cpu {
 
@@ -19,13 +19,9 @@ struct WinogradFiltersProduct {
   const float *next_w, *next_v;
 };
 using WinogradFiltersMultiply = void (*)(const WinogradFiltersProduct& of);
-struct WinogradFiltersTile {
-  int tiles, vectors;
-  std::array<WinogradFiltersMultiply, 4> multiply;  // of one vector, of two, ...
-};
 
 struct WinogradFiltersKernels {
-  std::span<const WinogradFiltersTile> tiles;
+  RegisterTiles<WinogradFiltersMultiply> tiles;
   // A on both sides of tiles that lie `vectors` vectors apart: to[r * row_step + (2 * tile + s) vectors] =
   // sum over i, j of at[r][i] * at[s][j] * from[i][j][tile]. from: 4 x 4 products `stride` apart. Returns
   // whether all are finite.

@@ -237,7 +237,6 @@ class WinogradRowsExecutable final : public Executable {
                           .stream = config_.stream != 0};
     if (config_.stream == 2 && y != nullptr && reinterpret_cast<std::uintptr_t>(y) % kCacheLineBytes == 0)
       args.stagger.ring = memory + g.ring;
-    const auto& kernels = args.stagger.ring != nullptr ? tile_.staggered : tile_.kernels;
     const auto multiply = [&](std::int64_t block, std::int64_t b) {
       const std::int64_t from = blocks.first(b), width = blocks.width_of(b);
       const std::int64_t at = from * lanes, filters = (block - task.first_block) * config_.channels;
@@ -249,7 +248,8 @@ class WinogradRowsExecutable final : public Executable {
       args.skip = b == 0 ? skip : 0;
       args.count = g.output_cols + skip - at;
       args.stagger.last = blocks.ends_run(b);
-      kernels[static_cast<std::size_t>(width - 1)](args);
+      const WinogradRowsKernel& kernel = tile_.kernels[static_cast<std::size_t>(width - 1)];
+      (args.stagger.ring != nullptr ? kernel.staggered : kernel.plain)(args);
       args.stagger.next();
       visit(args, width, block, at - skip);
     };

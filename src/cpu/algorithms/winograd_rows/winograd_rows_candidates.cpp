@@ -148,7 +148,7 @@ std::vector<WinogradRowsConfig> winograd_rows_candidates(const ConvProblem& prob
     for (int rows = 1; rows <= kMostRows && (rows == 1 || rows < 2 * pairs); rows *= 2)
       for (const int parts : {1, 2, 4})
         for (const int stream : {0, 1, 2}) {
-          WinogradRowsConfig config{bits, tile.channels, tile.vectors, rows, 0, stream};
+          WinogradRowsConfig config{bits, tile.rows, tile.vectors, rows, 0, stream};
           if (parts > 1) config.filters = static_cast<int>((k - 1) / parts + 1);
           if (winograd_rows_accepts(problem, info, config))
             all.push_back({winograd_rows_cycles(problem, info, config), config});

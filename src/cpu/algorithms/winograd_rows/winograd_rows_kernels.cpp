@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <utility>
 
 #include "cpu/tile/vectors.h"
 
@@ -13,7 +12,7 @@
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 
 #include "cpu/tile/outputs-inl.h"
-#include "cpu/tile/products-inl.h"
+#include "cpu/tile/register_tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace convtune::cpu {
@@ -28,7 +27,7 @@ HWY_INLINE void add_taps(const float* window, const std::int32_t*& taps, std::in
                          const float*& weights, RowsTile<channels, vectors>& sums) {
   const Floats f;
   const auto add = [&](std::int32_t tap) HWY_ATTR {
-    add_tap<F32Products, channels, vectors>(
+    add_products<F32Products>(
         sums, [&](int v) HWY_ATTR { return hn::LoadU(f, window + tap + v * kLanes); }, weights);
     weights += channels;
   };
@@ -42,15 +41,6 @@ HWY_INLINE void add_taps(const float* window, const std::int32_t*& taps, std::in
     return;
   }
   for (const std::int32_t* const end = taps + count; taps != end; ++taps) add(*taps);
-}
-
-template <int channels, int vectors>
-HWY_INLINE void clear(RowsTile<channels, vectors>& sums) {
-  CONVTUNE_UNROLL
-  for (int i = 0; i < channels; ++i) {
-    CONVTUNE_UNROLL
-    for (int v = 0; v < vectors; ++v) sums[i][v] = hn::Zero(Floats());
-  }
 }
 
 template <bool staggered, int channels, int vectors>
@@ -68,12 +58,7 @@ HWY_INLINE void finish_row(RowsTile<channels, vectors>& sums, const WinogradRows
     }
     return;
   }
-  CONVTUNE_UNROLL
-  for (int i = 0; i < channels; ++i) {
-    CONVTUNE_UNROLL
-    for (int v = 0; v < vectors; ++v)
-      hn::Store(sums[i][v], Floats(), args.sums + ((row * channels + i) * vectors + v) * kLanes);
-  }
+  store_sums(sums, args.sums + row * channels * vectors * kLanes, vectors * kLanes);
 }
 
 // No more than two register tiles of sums at a time: m1 - m2 waits in the first cache for m3.
@@ -85,13 +70,9 @@ void rows_tile(const WinogradRowsArgs& shared) {
   const float* weights = args.weights;
   HWY_ALIGN float differences[channels * vectors * kLanes];
   RowsTile<channels, vectors> both, sums;
-  CONVTUNE_UNROLL
-  for (int i = 0; i < channels; ++i) {
-    CONVTUNE_UNROLL
-    for (int v = 0; v < vectors; ++v) both[i][v] = hn::Set(f, args.bias[i]);
-  }
+  fill(both, [&](int i, int) HWY_ATTR { return hn::Set(f, args.bias[i]); });
   add_taps<channels, vectors>(args.window, taps, args.counts[0], weights, both);
-  clear<channels, vectors>(sums);
+  clear(sums);
   add_taps<channels, vectors>(args.window, taps, args.counts[1], weights, sums);
   CONVTUNE_UNROLL
   for (int i = 0; i < channels; ++i) {
@@ -101,23 +82,16 @@ void rows_tile(const WinogradRowsArgs& shared) {
       both[i][v] = hn::Add(both[i][v], sums[i][v]);
     }
   }
-  clear<channels, vectors>(sums);
+  clear(sums);
   add_taps<channels, vectors>(args.window, taps, args.counts[2], weights, sums);
-  CONVTUNE_UNROLL
-  for (int i = 0; i < channels; ++i) {
-    CONVTUNE_UNROLL
-    for (int v = 0; v < vectors; ++v) sums[i][v] = hn::Add(both[i][v], sums[i][v]);
-  }
+  fill(sums, [&](int i, int v) HWY_ATTR { return hn::Add(both[i][v], sums[i][v]); });
   finish_row<staggered>(sums, args, 0);
   if (!args.second) return;
-  clear<channels, vectors>(sums);
+  clear(sums);
   add_taps<channels, vectors>(args.window, taps, args.counts[3], weights, sums);
-  CONVTUNE_UNROLL
-  for (int i = 0; i < channels; ++i) {
-    CONVTUNE_UNROLL
-    for (int v = 0; v < vectors; ++v)
-      sums[i][v] = hn::Add(hn::Load(f, differences + (i * vectors + v) * kLanes), sums[i][v]);
-  }
+  fill(sums, [&](int i, int v) HWY_ATTR {
+    return hn::Add(hn::Load(f, differences + (i * vectors + v) * kLanes), sums[i][v]);
+  });
   finish_row<staggered>(sums, args, 1);
 }
 
@@ -140,30 +114,20 @@ std::int32_t largest(const float* from, std::int64_t count, std::int32_t bits) {
   return bits;
 }
 
-template <bool staggered, int channels, int... fewer>
-constexpr std::array<WinogradRowsKernel, 6> kernels_of(std::integer_sequence<int, fewer...>) {
-  return {rows_tile<channels, fewer + 1, staggered>...};
-}
-template <int channels, int vectors>
-constexpr WinogradRowsTile kRowsTile = {
-    channels, vectors, kernels_of<false, channels>(std::make_integer_sequence<int, vectors>()),
-    kernels_of<true, channels>(std::make_integer_sequence<int, vectors>())};
+struct RowsKernels {
+  template <int channels, int vectors>
+  static constexpr WinogradRowsKernel kernel = {rows_tile<channels, vectors, false>,
+                                                rows_tile<channels, vectors, true>};
+};
 // Tiles for 16 registers. Two tiles of sums, a column of the window and a weight fit those of the first
 // three; of the others one does and what waits lies in the first cache, but six sums alone wait for each
 // other.
-constexpr std::array kFewRowsTiles = {kRowsTile<2, 3>, kRowsTile<3, 2>, kRowsTile<6, 1>,
-                                      kRowsTile<3, 4>, kRowsTile<4, 3>, kRowsTile<6, 2>};
+constexpr TileSize kFewRowsTiles[] = {{2, 3}, {3, 2}, {6, 1}, {3, 4}, {4, 3}, {6, 2}};
 // Tiles for 32 registers: two tiles of sums.
-constexpr std::array kManyRowsTiles = {kRowsTile<2, 6>, kRowsTile<3, 4>, kRowsTile<4, 3>, kRowsTile<6, 2>,
-                                       kRowsTile<12, 1>};
-constexpr std::span<const WinogradRowsTile> rows_tiles() {
-  if constexpr (kRegisters == 32)
-    return kManyRowsTiles;
-  else
-    return kFewRowsTiles;
-}
+constexpr TileSize kManyRowsTiles[] = {{2, 6}, {3, 4}, {4, 3}, {6, 2}, {12, 1}};
 // Unused where winograd_rows_kernels() has no width for the target.
-[[maybe_unused]] constexpr WinogradRowsKernels kRowsKernels = {rows_tiles(), largest};
+[[maybe_unused]] constexpr WinogradRowsKernels kRowsKernels = {
+    register_tiles<WinogradRowsKernel, RowsKernels, kFewRowsTiles, kManyRowsTiles>(), largest};
 
 }  // namespace HWY_NAMESPACE
 }  // namespace convtune::cpu
@@ -178,10 +142,7 @@ const WinogradRowsKernels* winograd_rows_kernels(int vector_bits) {
 
 const WinogradRowsTile* find_winograd_rows_tile(int vector_bits, int channels, int vectors) {
   const WinogradRowsKernels* const kernels = winograd_rows_kernels(vector_bits);
-  if (kernels == nullptr) return nullptr;
-  for (const WinogradRowsTile& tile : kernels->tiles)
-    if (tile.channels == channels && tile.vectors == vectors) return &tile;
-  return nullptr;
+  return kernels == nullptr ? nullptr : find_tile(kernels->tiles, channels, vectors);
 }
 
 }  // namespace convtune::cpu

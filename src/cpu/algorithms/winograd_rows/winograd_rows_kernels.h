@@ -4,9 +4,9 @@
 
 #include <array>
 #include <cstdint>
-#include <span>
 
 #include "cpu/tile/bounds.h"
+#include "cpu/tile/register_tile.h"
 #include "cpu/tile/stagger.h"
 
 namespace convtune::cpu {
@@ -28,18 +28,17 @@ struct WinogradRowsArgs {
   std::int64_t y_stride, y_row, y_channels, skip, count;
   Bounds bounds;
   bool second, stream;  // stream: whole, aligned vectors go past the caches
-  Stagger stagger{};    // WinogradRowsTile::staggered: whole, aligned lines that do, a ring for each row
+  Stagger stagger{};    // WinogradRowsKernel::staggered: whole, aligned lines that do, a ring for each row
 };
-using WinogradRowsKernel = void (*)(const WinogradRowsArgs&);
-
-// kernels[v - 1] does the first v vectors of a register tile.
-struct WinogradRowsTile {
-  int channels, vectors;
-  std::array<WinogradRowsKernel, 6> kernels, staggered;  // the second of args.stagger
+// Both do the same, `staggered` with the stores of args.stagger.
+struct WinogradRowsKernel {
+  void (*plain)(const WinogradRowsArgs&);
+  void (*staggered)(const WinogradRowsArgs&);
 };
+using WinogradRowsTile = RegisterTile<WinogradRowsKernel>;  // of output channels
 
 struct WinogradRowsKernels {
-  std::span<const WinogradRowsTile> tiles;
+  RegisterTiles<WinogradRowsKernel> tiles;
   // The greatest of `bits` and the absolute values of from[0, count), as the bits of a float: those of NaN
   // are above all others.
   std::int32_t (*largest)(const float* from, std::int64_t count, std::int32_t bits);

@@ -34,11 +34,6 @@ struct WinogradProducts {
   std::int64_t product_step, row_step;
 };
 using WinogradMultiply = void (*)(const WinogradProducts& of);
-struct WinogradTile {
-  int channels;
-  std::array<WinogradMultiply, 6> multiply;  // of one vector, of two, ...
-};
-using WinogradTiles = std::array<WinogradTile, 5>;
 
 // The transforms of F(m x m, 3 x 3), with a = m + 2 inputs along an axis. Whole vectors are read and written:
 // every row has room for a vector past its last tile.

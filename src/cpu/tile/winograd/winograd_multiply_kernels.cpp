@@ -1,8 +1,5 @@
 // Winograd's products, channel by channel of the transformed images, in register tiles: written once with
 // Highway and compiled for each instruction set, as winograd_kernels.cpp is.
-#include <iterator>
-#include <utility>
-
 #include "cpu/tile/vectors.h"
 #include "cpu/tile/winograd/winograd_kernels.h"
 
@@ -10,7 +7,7 @@
 #define HWY_TARGET_INCLUDE "cpu/tile/winograd/winograd_multiply_kernels.cpp"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 
-#include "cpu/tile/products-inl.h"
+#include "cpu/tile/register_tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace convtune::cpu {
@@ -23,40 +20,27 @@ void multiply(const WinogradProducts& of) {
   float* to = of.sums;
   for (std::int64_t product = 0; product < of.products; ++product, to += of.product_step) {
     SizedVector sums[channels][vectors];
-    CONVTUNE_UNROLL
-    for (int i = 0; i < channels; ++i) {
-      CONVTUNE_UNROLL
-      for (int v = 0; v < vectors; ++v) sums[i][v] = hn::Zero(f);
-    }
+    clear(sums);
     for (std::int64_t c = of.depth[product]; c > 0; --c) {
-      add_tap<F32Products, channels, vectors>(
+      add_products<F32Products>(
           sums, [&](int v) HWY_ATTR { return hn::Load(f, x + v * kLanes); }, w);
       x += vectors * kLanes;
       w += channels;
     }
-    CONVTUNE_UNROLL
-    for (int i = 0; i < channels; ++i) {
-      CONVTUNE_UNROLL
-      for (int v = 0; v < vectors; ++v) hn::Store(sums[i][v], f, to + i * of.row_step + v * kLanes);
-    }
+    store_sums(sums, to, of.row_step);
   }
 }
 
-template <int channels, int... fewer>
-constexpr WinogradTile multiply_tile(std::integer_sequence<int, fewer...>) {
-  return {channels, {multiply<channels, fewer + 1>...}};
-}
-template <int channels, int vectors>
-constexpr WinogradTile kMultiply = multiply_tile<channels>(std::make_integer_sequence<int, vectors>());
+struct MultiplyTile {
+  template <int channels, int vectors>
+  static constexpr WinogradMultiply kernel = multiply<channels, vectors>;
+};
 // Register tiles of the direct convolution that do not wait for their loads.
-constexpr WinogradTiles multiply_tiles() {
-  if constexpr (kRegisters == 32)
-    return {kMultiply<4, 6>, kMultiply<5, 5>, kMultiply<6, 4>, kMultiply<8, 3>, kMultiply<12, 2>};
-  else
-    return {kMultiply<4, 3>, kMultiply<6, 2>, kMultiply<12, 1>};
-}
+constexpr TileSize kFewTiles[] = {{4, 3}, {6, 2}, {12, 1}};
+constexpr TileSize kManyTiles[] = {{4, 6}, {5, 5}, {6, 4}, {8, 3}, {12, 2}};
 // Unused where winograd_multiply() has no width for the target.
-[[maybe_unused]] constexpr WinogradTiles kMultiplyTiles = multiply_tiles();
+[[maybe_unused]] constexpr RegisterTiles<WinogradMultiply> kMultiplyTiles =
+    register_tiles<WinogradMultiply, MultiplyTile, kFewTiles, kManyTiles>();
 
 }  // namespace HWY_NAMESPACE
 }  // namespace convtune::cpu
@@ -66,12 +50,9 @@ HWY_AFTER_NAMESPACE();
 namespace convtune::cpu {
 
 WinogradMultiply winograd_multiply(int vector_bits, int channels, std::int64_t vectors) {
-  const auto* const tiles = CONVTUNE_KERNELS_OF_WIDTH(WinogradTiles, vector_bits, kMultiplyTiles);
-  if (tiles == nullptr) return nullptr;
-  for (const WinogradTile& tile : *tiles)
-    if (tile.channels == channels && vectors <= std::ssize(tile.multiply))
-      return tile.multiply[static_cast<std::size_t>(vectors - 1)];
-  return nullptr;
+  const auto* const tiles =
+      CONVTUNE_KERNELS_OF_WIDTH(RegisterTiles<WinogradMultiply>, vector_bits, kMultiplyTiles);
+  return tiles == nullptr ? nullptr : find_kernel(*tiles, channels, vectors);
 }
 
 }  // namespace convtune::cpu
