@@ -99,7 +99,7 @@ HWY_INLINE void add_products(SizedVector (&sums)[rows][vectors], Load&& load, Br
   }
 }
 
-// The same of `rows` words that follow each other.
+// Adds products of words that follow each other in memory, one a row.
 template <class Products, int rows, int vectors, class Load>
 HWY_INLINE void add_products(SizedVector (&sums)[rows][vectors], Load&& load, const float* words) {
   add_products<Products>(sums, load, [&](int i) HWY_ATTR { return hn::Set(Floats(), words[i]); });
