@@ -58,17 +58,18 @@ void tile(const TileArgs& shared) {
   if constexpr (sizeof(T) == 2)
     for (; tap != end; ++tap) add(*tap, [](const float* x) HWY_ATTR { return load_lower(x); });
   if (!args.y) return store_sums(acc, args.acc, args.acc_stride);
-  activate_tile(acc, args.bounds);
+  activate_tile(acc, args.epilogue);
   store_tile<channels, vectors, T>(
       acc, {static_cast<T*>(args.y), args.y_stride, args.y_channels, args.skip, args.count, args.stream});
 }
 
 template <class T>
-void finish(const float* acc, float bias, Bounds bounds, T* y, std::int64_t count) {
+void finish(const float* acc, float bias, const Epilogue& epilogue, T* y, std::int64_t count) {
   const Floats d;
   const Vector b = hn::Set(d, bias);
   for (std::int64_t i = 0; i < count; i += kLanes) {
-    const Vector value = activate(d, hn::Add(hn::LoadU(d, acc + i), b), bounds);
+    const Vector value =
+        activate<Activation::clip>(hn::Add(hn::LoadU(d, acc + i), b), epilogue.alpha, epilogue.beta);
     if (count - i >= kLanes)
       store(value, y + i);
     else

@@ -4,9 +4,9 @@
 
 #include <cstdint>
 
-#include "cpu/tile/bounds.h"
 #include "cpu/tile/elements.h"
 #include "cpu/tile/register_tile.h"
+#include "cpu/tile/tile_epilogue.h"
 
 namespace convtune::cpu {
 
@@ -29,7 +29,7 @@ struct TileArgs {
   void* y = nullptr;  // of floats, or of bf16 where words are pairs
   std::int64_t y_stride = 0, y_channels = 0, skip = 0, count = 0;
   const float* bias = nullptr;
-  Bounds bounds{};
+  Epilogue epilogue{};
   std::int64_t halves = 0;
   bool stream = false;  // whole, aligned vectors go past the caches
 };
@@ -40,8 +40,8 @@ struct DirectKernels {
   int lanes;                                    // floats in a vector
   RegisterTiles<TileKernel> tiles, bf16_tiles;  // bf16_tiles: none where no pairs are multiplied
   // y[i] = act(acc[i] + bias): one run of an output row. acc must be readable a vector past its end.
-  void (*finish)(const float* acc, float bias, Bounds bounds, float* y, std::int64_t count);
-  void (*finish_bf16)(const float* acc, float bias, Bounds bounds, Bf16* y, std::int64_t count);
+  void (*finish)(const float* acc, float bias, const Epilogue& epilogue, float* y, std::int64_t count);
+  void (*finish_bf16)(const float* acc, float bias, const Epilogue& epilogue, Bf16* y, std::int64_t count);
   // Orders stores past the caches before whatever follows.
   void (*fence)();
   // to[j][i] = from[i * stride + j] for i in [0, count), j in [0, phases): one row split by column

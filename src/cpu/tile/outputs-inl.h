@@ -1,4 +1,4 @@
-// What becomes of sums in registers: bounds of an activation, and stores of parts of vectors. Included once
+// What becomes of sums in registers: a residual, an activation, and stores of parts of vectors. Included once
 // for each target, as vectors-inl.h is, behind <hwy/foreach_target.h>.
 #if defined(CONVTUNE_OUTPUTS_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef CONVTUNE_OUTPUTS_INL
@@ -12,33 +12,20 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
+#include <utility>
 
-#include "cpu/tile/bounds.h"
+#include "cpu/tile/activations-inl.h"
 #include "cpu/tile/elements-inl.h"
 #include "cpu/tile/stagger.h"
+#include "cpu/tile/tile_epilogue.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace convtune::cpu {
 namespace HWY_NAMESPACE {
 
-// A comparison with NaN is false, which keeps it.
-HWY_INLINE Vector activate(Floats d, Vector v, Bounds bounds) {
-  const Vector lower = hn::Set(d, bounds.lower), upper = hn::Set(d, bounds.upper);
-  v = hn::IfThenElse(hn::Lt(v, lower), lower, v);
-  return hn::IfThenElse(hn::Gt(v, upper), upper, v);
-}
-
-// The same of a register tile, which mostly has no bounds or one.
-template <int rows, int vectors>
-HWY_INLINE void activate_tile(SizedVector (&values)[rows][vectors], Bounds bounds) {
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  if (bounds.lower == -kInfinity && bounds.upper == kInfinity) return;
-  CONVTUNE_UNROLL
-  for (int i = 0; i < rows; ++i) {
-    CONVTUNE_UNROLL
-    for (int v = 0; v < vectors; ++v) values[i][v] = activate(Floats(), values[i][v], bounds);
-  }
-}
+// The activation of whole, aligned vectors in memory (tile_epilogue_kernels.cpp).
+void activate_stored(float* values, std::int64_t vectors, Epilogue epilogue);
 
 template <class T>
 HWY_INLINE bool begins_vector(const T* y) {
@@ -53,6 +40,78 @@ struct TilePlace {
   std::int64_t y_step, rows, skip, count;
   bool stream;
 };
+
+// The residual at those positions, added to a register tile that was stored. No other is read.
+template <class T>
+HWY_NOINLINE void add_residual(float* sums, int vectors, int rows, const TilePlace<const T>& from) {
+  const Floats d;
+  const std::int64_t used = std::min<std::int64_t>(rows, from.rows);
+  for (std::int64_t i = 0; i < used; ++i)
+    for (int v = 0; v < vectors; ++v) {
+      const std::int64_t skip = v == 0 ? from.skip : 0,
+                         end = std::min<std::int64_t>(from.count - v * kLanes, kLanes);
+      if (end <= skip) continue;
+      const T* at = from.y + i * from.y_step + v * kLanes;
+      HWY_ALIGN T lanes[kLanes] = {};
+      if (skip != 0 || end != kLanes) {
+        std::copy(at + skip, at + end, lanes + skip);
+        at = lanes;
+      }
+      float* const to = sums + (i * vectors + v) * kLanes;
+      hn::Store(hn::Add(hn::Load(d, to), load(at)), d, to);
+    }
+}
+
+using Activations = std::make_integer_sequence<int, static_cast<int>(kLastActivation) + 1>;
+
+template <Activation activation, int rows, int vectors>
+HWY_INLINE void activate_in_registers(SizedVector (&values)[rows][vectors], const Epilogue& epilogue) {
+  CONVTUNE_UNROLL
+  for (int i = 0; i < rows; ++i) {
+    CONVTUNE_UNROLL
+    for (int v = 0; v < vectors; ++v)
+      values[i][v] = activate<activation>(values[i][v], epilogue.alpha, epilogue.beta);
+  }
+}
+
+// Epilogue::has_bounds() holds; mostly there is none.
+template <int rows, int vectors>
+HWY_INLINE void clip_tile(SizedVector (&values)[rows][vectors], const Epilogue& epilogue) {
+  if (epilogue.activation != Activation::none) activate_in_registers<Activation::clip>(values, epilogue);
+}
+
+// Adds the residual, null or as y lies, and applies the activation: a short one in registers; for all else
+// the tile is stored and loaded again.
+template <int rows, int vectors, class T>
+HWY_INLINE void finish_tile(SizedVector (&values)[rows][vectors], const Epilogue& epilogue,
+                            const TilePlace<T>& to, const void* residual) {
+  if (HWY_UNLIKELY(residual != nullptr || !epilogue.is_short())) {
+    const Floats d;
+    HWY_ALIGN float stored[rows * vectors * kLanes];
+    CONVTUNE_UNROLL
+    for (int i = 0; i < rows * vectors; ++i)
+      hn::Store(values[i / vectors][i % vectors], d, stored + i * kLanes);
+    if (residual != nullptr) {
+      using Element = std::conditional_t<sizeof(T) == 4, float, Bf16>;
+      add_residual<Element>(
+          stored, vectors, rows,
+          {static_cast<const Element*>(residual), to.y_step, to.rows, to.skip, to.count, false});
+    }
+    activate_stored(stored, rows * vectors, epilogue);
+    CONVTUNE_UNROLL
+    for (int i = 0; i < rows * vectors; ++i)
+      values[i / vectors][i % vectors] = hn::Load(d, stored + i * kLanes);
+  } else if (epilogue.activation == Activation::leaky_relu) {
+    activate_in_registers<Activation::leaky_relu>(values, epilogue);
+  } else {
+    clip_tile(values, epilogue);
+  }
+}
+// The activation alone.
+template <int rows, int vectors>
+HWY_INLINE void activate_tile(SizedVector (&values)[rows][vectors], const Epilogue& epilogue) {
+  finish_tile(values, epilogue, TilePlace<float>(), nullptr);
+}
 
 // Whole, aligned lines of the cache, past the caches and staggered (cpu/tile/stagger.h). In kernels of their
 // own: beside the stores below, in one, it costs all others a twentieth.

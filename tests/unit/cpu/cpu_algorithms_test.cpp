@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <memory>
 #include <set>
@@ -19,6 +20,7 @@
 #include "convtune/cases.h"
 #include "cpu/backend/cpu_backend.h"
 #include "measure/testbed.h"
+#include "problem/activation.h"
 #include "problem/config_fields.h"
 #include "problem/random_problem.h"
 #include "unit/cpu/amx_model.h"
@@ -189,6 +191,38 @@ TEST_P(CpuAlgorithms, TheResidualMayBeTheOutput) {
       EXPECT_EQ(host.run(*executable, true), host.run(*executable))
           << to_string(problem) << " with " << to_string(config);
     }
+}
+
+// Six of the pairs of an activation and a residual or none a problem: all of them with three problems.
+TEST_P(CpuAlgorithms, FinishesByEveryActivationBesideAResidual) {
+  constexpr float kInf = std::numeric_limits<float>::infinity(),
+                  kNan = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<Activation> activations = all_activations();
+  std::size_t pair = 0;
+  for (ConvProblem problem : problems()) {
+    for (int i = 0; i < 6; ++i, ++pair) {
+      problem.activation = activations[pair / 2 % activations.size()];
+      problem.residual = pair % 2 == 0;
+      problem.alpha = problem.beta = 0;
+      if (problem.activation == Activation::clip) problem.alpha = -0.5F, problem.beta = 1.5F;
+      if (problem.activation == Activation::leaky_relu) problem.alpha = 0.25F;
+      if (!takes(problem)) continue;
+      Host host(problem);
+      const std::vector<Config> kinds = one_of_each_kind(problem);
+      const Config& config = kinds[pair % kinds.size()];
+      SCOPED_TRACE(to_string(problem) + " with " + to_string(config));
+      const auto executable = build(problem, config);
+      for (const float special : {0.0F, kNan, kInf, -kInf}) {
+        host.x[random_bits(31, pair) % host.x.size()] = special;
+        host.residual[random_bits(37, pair) % host.residual.size()] = -special;
+        const std::vector<float> y = host.run(*executable);
+        expect_as_in_oracle(host, y);
+        if (!problem.residual) continue;
+        const std::vector<float> in_place = host.run(*executable, true);
+        EXPECT_EQ(std::memcmp(in_place.data(), y.data(), y.size() * sizeof(float)), 0);
+      }
+    }
+  }
 }
 
 TEST_P(CpuAlgorithms, RunsInSeveralThreadsAtOnce) {

@@ -77,7 +77,7 @@ TEST(Stagger, LinesLeaveTheRingOneRegisterTileLaterAChannel) {
   args.window = window.data(), args.taps = &tap, args.counts = {1, 0, 0, 0};
   args.weights = weights.data(), args.bias = bias.data();
   args.y_stride = plane, args.y_channels = 2, args.count = width;
-  args.bounds = {-100, 100}, args.stream = true;
+  args.epilogue = {Activation::clip, -100, 100}, args.stream = true;
   args.stagger.ring = ring.data();
   const auto stored = [&](std::int64_t channel) {
     kernels->fence();

@@ -25,7 +25,7 @@ class DirectExecutable final : public Executable {
       : problem_(problem),
         config_(config),
         fetches_ahead_(static_cast<std::int64_t>(sizeof(T)) * problem.input_elements() > l2_bytes),
-        bounds_(bounds_of(problem)),
+        epilogue_(epilogue_of(problem)),
         kernels_(*direct_kernels(config.vector_bits)),
         tile_(*find_tile(direct_tiles(kernels_, problem), config.channels, config.vectors)),
         geometry_(problem, config, kernels_.lanes),
@@ -200,7 +200,7 @@ class DirectExecutable final : public Executable {
       args.skip = block.skip;
       args.count = block.outputs;
       args.bias = packed + packed_bias(tile.group, first);
-      args.bounds = bounds_;
+      args.epilogue = epilogue_;
       args.stream = config_.stream != 0;
     }
     const TileKernel kernel = tile_.kernels[static_cast<std::size_t>(block.vectors - 1)];
@@ -254,15 +254,15 @@ class DirectExecutable final : public Executable {
 
   void finish(const float* acc, float bias, T* y, std::int64_t count) const {
     if constexpr (sizeof(T) == 2)
-      kernels_.finish_bf16(acc, bias, bounds_, y, count);
+      kernels_.finish_bf16(acc, bias, epilogue_, y, count);
     else
-      kernels_.finish(acc, bias, bounds_, y, count);
+      kernels_.finish(acc, bias, epilogue_, y, count);
   }
 
   ConvProblem problem_;
   DirectConfig config_;
   bool fetches_ahead_;  // of an image that the second cache does not keep
-  Bounds bounds_;
+  Epilogue epilogue_;
   const DirectKernels& kernels_;
   const TileShape& tile_;
   DirectGeometry geometry_;

@@ -12,6 +12,7 @@
 #include "cpu/base/caches.h"
 #include "cpu/model/estimates.h"
 #include "cpu/tile/instruction_sets.h"
+#include "problem/activation.h"
 
 namespace convtune::cpu {
 namespace {
@@ -129,9 +130,8 @@ double depthwise_cycles(const ConvProblem& problem, const DeviceInfo& info, cons
 }
 
 Support depthwise_supports(const ConvProblem& problem, const DeviceInfo& info) {
-  const Abilities abilities{.types = {DType::f32, DType::bf16},
-                            .activations = {Activation::none, Activation::relu, Activation::clip},
-                            .residual = true};
+  const Abilities abilities{
+      .types = {DType::f32, DType::bf16}, .activations = all_activations(), .residual = true};
   if (Support support = within(abilities, problem); !support) return support;
   const std::int64_t group = problem.c / problem.groups;
   if (problem.layout == Layout::nchw && group != 1) return Support::no("it is for one input channel a group");

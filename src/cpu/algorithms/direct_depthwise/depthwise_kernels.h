@@ -7,8 +7,8 @@
 #include <cstdint>
 
 #include "convtune/problem.h"
-#include "cpu/tile/bounds.h"
 #include "cpu/tile/elements.h"
+#include "cpu/tile/tile_epilogue.h"
 
 namespace convtune::cpu {
 
@@ -25,7 +25,7 @@ struct PlaneArgs {
   std::int64_t filter_rows, filter_cols, dilation_h, dilation_w;
   const float* weights;
   float bias;
-  Bounds bounds;
+  Epilogue epilogue;
   const T* residual;
   T* y;
   std::int64_t y_step, rows, count;
@@ -57,7 +57,7 @@ struct PixelArgs {
   std::int64_t weight_step;
   std::int64_t words;
   const std::int32_t* shuffle;  // with groups [word][part][lane]: which of a vector's words it multiplies
-  Bounds bounds;
+  Epilogue epilogue;
   const T* residual;
   T* y;
   std::int64_t y_step;
@@ -84,7 +84,8 @@ constexpr int accumulators(std::int64_t stride_w) {
 // What a kernel of planes is made for.
 struct PlaneTile {
   std::int64_t filter_rows, filter_cols, stride_h, stride_w, dilation_h, dilation_w;
-  int rows;  // of outputs: 1, 2, 4 or 8, or kAllRows
+  int rows;     // of outputs: 1, 2, 4 or 8, or kAllRows
+  bool bounds;  // Epilogue::has_bounds(): with kAllRows other activations have kernels of their own
 };
 
 // Of 1, 2, ... vectors of columns, each of lanes * accumulators() columns; `vectors` is the most.
@@ -96,7 +97,7 @@ struct PlaneKernels {
 };
 
 inline PlaneTile plane_tile(const ConvProblem& a, int rows) {
-  return {a.r, a.s, a.stride_h, a.stride_w, a.dilation_h, a.dilation_w, rows};
+  return {a.r, a.s, a.stride_h, a.stride_w, a.dilation_h, a.dilation_w, rows, epilogue_of(a).has_bounds()};
 }
 
 template <class T>

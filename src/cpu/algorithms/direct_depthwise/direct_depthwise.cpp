@@ -30,7 +30,7 @@ class DepthwiseExecutable final : public Executable {
       : problem_(problem),
         config_(config),
         fetches_ahead_(static_cast<std::int64_t>(sizeof(T)) * problem.input_elements() > on.l2_bytes),
-        bounds_(bounds_of(problem)),
+        epilogue_(epilogue_of(problem)),
         kernels_(*depthwise_kernels<T>(config.vector_bits)),
         geometry_(problem, config),
         threads_(on.units) {
@@ -144,7 +144,7 @@ class DepthwiseExecutable final : public Executable {
     args.dilation_h = a.dilation_h, args.dilation_w = a.dilation_w;
     args.weights = packed + g.packed_weight(k, 0);
     args.bias = packed[g.packed_bias + k];
-    args.bounds = bounds_;
+    args.epilogue = epilogue_;
     args.y_step = g.output_cols;
     for (std::int64_t row = task.row, end = task.row + task.rows; row < end;) {
       args.rows = end - row;
@@ -242,7 +242,7 @@ class DepthwiseExecutable final : public Executable {
     args.weight_step = a.r * row_weights;
     args.words = g.words;
     args.shuffle = shuffle_.data();
-    args.bounds = bounds_;
+    args.epilogue = epilogue_;
     args.y_step = a.k;
     args.stream = config_.stream != 0 && reinterpret_cast<std::uintptr_t>(task.y) % kCacheLineBytes == 0;
     for (std::int64_t row = task.row; row < task.row + task.rows; ++row) {
@@ -282,7 +282,7 @@ class DepthwiseExecutable final : public Executable {
   const ConvProblem problem_;
   const DepthwiseConfig config_;
   const bool fetches_ahead_;  // of images that the second cache does not keep
-  const Bounds bounds_;
+  const Epilogue epilogue_;
   const DepthwiseKernels<T>& kernels_;
   const DepthwiseGeometry geometry_;
   const int threads_;

@@ -126,7 +126,7 @@ class ChannelsFirst final : public WinogradExecutable {
             for (std::int64_t i = 0; i < count; ++i)
               repair_sum(problem_, x, packed + g.packed_weights, {run.n, k, row, col + i * step}, values[i]);
           float* const to = y + ((run.n * problem_.k + k) * p + row) * q + col;
-          kernels_.finish(values, bias, bounds_, step == 1 ? to : values, count);
+          kernels_.finish(values, bias, epilogue_, step == 1 ? to : values, count);
           for (std::int64_t i = 0; step != 1 && i < count; ++i) to[i * step] = values[i];
         }
       });

@@ -117,7 +117,7 @@ class ChannelsLast final : public WinogradExecutable {
             if (!finite)
               for (std::int64_t i = 0; i < count; ++i)
                 repair_sum(problem_, x, packed + g.packed_weights, {run.n, k + i, row, col}, values[i]);
-            transforms_.finish_pixel(values, bias, bounds_,
+            transforms_.finish_pixel(values, bias, epilogue_,
                                      y + ((run.n * p + row) * q + col) * problem_.k + k, count);
           }
       }

@@ -79,7 +79,7 @@ void WinogradDecomposed::finish_block(const WinogradTask& task, std::int64_t fro
   for (std::int64_t in_group = first; in_group < last; ++in_group) {
     const std::int64_t k = task.group * g.group_filters + in_group;
     const float bias = packed[packed_bias(task.group, in_group)];
-    const bool finite = transforms_.output_pieces(sums, product_step(width), pieces, bias, bounds_,
+    const bool finite = transforms_.output_pieces(sums, product_step(width), pieces, bias, epilogue_,
                                                   y + k * p_ * q_, q_, config_.stream != 0);
     if (!finite) repair(pieces, k, sums, width, x, packed, memory, y);
     sums += width * kernels_.lanes;
@@ -101,8 +101,8 @@ void WinogradDecomposed::repair(std::span<const WinogradPiece> pieces, std::int6
       for (std::int64_t i = 0; i < piece.end - piece.from; ++i)
         repair_sum(problem_, x, packed + g.packed_weights, {place.n, k, place.row, place.col + i}, values[i]);
       const std::int64_t group = k / g.group_filters, in_group = k % g.group_filters;
-      kernels_.finish(values, packed[packed_bias(group, in_group)], bounds_, y + k * p_ * q_ + first + r * q_,
-                      piece.end - piece.from);
+      kernels_.finish(values, packed[packed_bias(group, in_group)], epilogue_,
+                      y + k * p_ * q_ + first + r * q_, piece.end - piece.from);
     }
 }
 

@@ -11,7 +11,7 @@ namespace convtune::cpu {
 WinogradExecutable::WinogradExecutable(const ConvProblem& problem, const WinogradConfig& config, int threads)
     : problem_(problem),
       config_(config),
-      bounds_(bounds_of(problem)),
+      epilogue_(epilogue_of(problem)),
       kernels_(*direct_kernels(config.vector_bits)),
       transforms_(*winograd_kernels(config.vector_bits, config.tile)),
       tile_(*find_tile(kernels_.tiles, config.channels, config.vectors)),

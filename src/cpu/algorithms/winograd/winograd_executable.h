@@ -63,7 +63,7 @@ class WinogradExecutable : public Executable {
 
   ConvProblem problem_;
   WinogradConfig config_;
-  Bounds bounds_;
+  Epilogue epilogue_;
   const DirectKernels& kernels_;
   const WinogradKernels& transforms_;
   const TileShape& tile_;

@@ -29,7 +29,7 @@ class WinogradRowsExecutable final : public Executable {
   WinogradRowsExecutable(const ConvProblem& problem, const WinogradRowsConfig& config, int threads)
       : problem_(problem),
         config_(config),
-        bounds_(bounds_of(problem)),
+        epilogue_(epilogue_of(problem)),
         kernels_(*direct_kernels(config.vector_bits)),
         transforms_(*winograd_kernels(config.vector_bits, 2)),
         rows_kernels_(*winograd_rows_kernels(config.vector_bits)),
@@ -232,7 +232,7 @@ class WinogradRowsExecutable final : public Executable {
                           .y_channels = 0,
                           .skip = 0,
                           .count = 0,
-                          .bounds = bounds_,
+                          .epilogue = epilogue_,
                           .second = row + 1 < g.output_rows,
                           .stream = config_.stream != 0};
     if (config_.stream == 2 && y != nullptr && reinterpret_cast<std::uintptr_t>(y) % kCacheLineBytes == 0)
@@ -280,7 +280,7 @@ class WinogradRowsExecutable final : public Executable {
             values[j] += args.bias[i];
           }
           float* const to = y + ((task.n * problem_.k + k) * g.output_rows + row) * g.output_cols + col;
-          kernels_.finish(values, 0, bounds_, to, count);
+          kernels_.finish(values, 0, epilogue_, to, count);
         }
     };
     compute(task, pair, packed, memory, nullptr, check);
@@ -288,7 +288,7 @@ class WinogradRowsExecutable final : public Executable {
 
   ConvProblem problem_;
   WinogradRowsConfig config_;
-  Bounds bounds_;
+  Epilogue epilogue_;
   const DirectKernels& kernels_;
   const WinogradKernels& transforms_;
   const WinogradRowsKernels& rows_kernels_;

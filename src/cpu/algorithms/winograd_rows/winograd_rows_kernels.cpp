@@ -46,7 +46,7 @@ HWY_INLINE void add_taps(const float* window, const std::int32_t*& taps, std::in
 template <bool staggered, int channels, int vectors>
 HWY_INLINE void finish_row(RowsTile<channels, vectors>& sums, const WinogradRowsArgs& args, int row) {
   if (args.y != nullptr) {
-    activate_tile(sums, args.bounds);
+    activate_tile(sums, args.epilogue);
     const TilePlace<float> place{
         args.y + row * args.y_row, args.y_stride, args.y_channels, args.skip, args.count, args.stream};
     if constexpr (staggered) {

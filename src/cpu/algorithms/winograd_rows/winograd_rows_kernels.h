@@ -5,9 +5,9 @@
 #include <array>
 #include <cstdint>
 
-#include "cpu/tile/bounds.h"
 #include "cpu/tile/register_tile.h"
 #include "cpu/tile/stagger.h"
+#include "cpu/tile/tile_epilogue.h"
 
 namespace convtune::cpu {
 
@@ -26,7 +26,7 @@ struct WinogradRowsArgs {
   // aligned.
   float *y, *sums;
   std::int64_t y_stride, y_row, y_channels, skip, count;
-  Bounds bounds;
+  Epilogue epilogue;
   bool second, stream;  // stream: whole, aligned vectors go past the caches
   Stagger stagger{};    // WinogradRowsKernel::staggered: whole, aligned lines that do, a ring for each row
 };

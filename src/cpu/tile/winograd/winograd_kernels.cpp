@@ -216,7 +216,7 @@ HWY_INLINE Vector output_strips(const float* from, std::int64_t stride, Vector b
 }
 
 bool output_pieces(const float* from, std::int64_t stride, std::span<const WinogradPiece> pieces, float bias,
-                   Bounds bounds, float* y, std::int64_t y_pitch, bool stream) {
+                   const Epilogue& epilogue, float* y, std::int64_t y_pitch, bool stream) {
   const Floats f;
   const Vector biases = hn::Set(f, bias);
   Vector nothing = hn::Zero(f);
@@ -227,7 +227,7 @@ bool output_pieces(const float* from, std::int64_t stride, std::span<const Winog
     if (piece.vector != vector) {
       vector = piece.vector;
       nothing = hn::Add(nothing, output_strips(from + vector * kLanes, stride, biases, strips));
-      activate_tile(strips, bounds);
+      activate_tile(strips, epilogue);
     }
     float* const first = y + piece.offset;
     if (piece.from == 0 && piece.end == 2 * kLanes && piece.rows == 2) {
@@ -334,13 +334,12 @@ bool output_pixels(const float* from, std::int64_t stride, std::int64_t vectors,
   return hn::AllTrue(f, hn::Eq(nothing, nothing));
 }
 
-void finish_pixel(const float* sums, const float* bias, Bounds bounds, float* y, std::int64_t count) {
+void finish_pixel(const float* sums, const float* bias, const Epilogue& epilogue, float* y,
+                  std::int64_t count) {
   const Floats f;
-  const Vector lower = hn::Set(f, bounds.lower), upper = hn::Set(f, bounds.upper);
   for (std::int64_t k = 0; k < count; k += kLanes) {
     Vector v = hn::Add(hn::LoadU(f, sums + k), hn::LoadU(f, bias + k));
-    v = hn::IfThenElse(hn::Lt(v, lower), lower, v);  // a comparison with NaN is false, which keeps it
-    v = hn::IfThenElse(hn::Gt(v, upper), upper, v);
+    v = activate<Activation::clip>(v, epilogue.alpha, epilogue.beta);
     if (count - k >= kLanes) {
       hn::StoreU(v, f, y + k);
     } else {

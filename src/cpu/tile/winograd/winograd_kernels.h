@@ -64,7 +64,7 @@ struct WinogradKernels {
   // As output, from the sums in registers into y, with act(sum + bias): the pieces of consecutive vectors.
   // Rows of y are y_pitch apart. Returns whether all sums and the bias are finite.
   bool (*output_pieces)(const float* from, std::int64_t stride, std::span<const WinogradPiece> pieces,
-                        float bias, Bounds bounds, float* y, std::int64_t y_pitch, bool stream);
+                        float bias, const Epilogue& epilogue, float* y, std::int64_t y_pitch, bool stream);
 
   // Channels last: vectors run over channels.
 
@@ -77,7 +77,8 @@ struct WinogradKernels {
   bool (*output_pixels)(const float* from, std::int64_t stride, std::int64_t vectors, float* to,
                         std::int64_t to_stride);
   // y[k] = act(sums[k] + bias[k]) for k in [0, count). sums and bias are read in whole vectors.
-  void (*finish_pixel)(const float* sums, const float* bias, Bounds bounds, float* y, std::int64_t count);
+  void (*finish_pixel)(const float* sums, const float* bias, const Epilogue& epilogue, float* y,
+                       std::int64_t count);
 };
 constexpr int kTilesOfPixels = 4;
 
