@@ -188,6 +188,12 @@ inline std::vector<ConvProblem> small_problems() {
            // Pixels in NCHW, of which TMA can copy whole pieces of 16 bytes, and cannot.
            "mb2ic72ih12iw14oc70kh1 dtype=bf16 precision=bf16 residual=1",
            "mb3ic72ih14oc40kh1 dtype=bf16 precision=bf16",
+           // In three dimensions, but computed in two: filters over time, over frames, over points.
+           "mb2ic24id5ih6iw7oc40kd3kh1kw1pd2ph0pw0 layout=nhwc pad_back=0 act=relu",
+           "mb1ic16id6ih8iw8oc24kd3kh1kw1sd2sh1sw1pd1ph0pw0 residual=1",
+           "mb2ic64id3ih9iw12oc64kd1kh3kw3pd0ph1pw1 layout=nhwc",
+           "mb2ic64id3ih9iw12oc72kd1kh3kw3pd0ph1pw1 dtype=bf16 precision=bf16 residual=1",
+           "mb1ic40id3ih5iw6oc24kd1kh1kw1 act=relu",
        })
     problems.push_back(tf32(line));
   return with_halves(problems);

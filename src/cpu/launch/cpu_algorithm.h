@@ -13,10 +13,12 @@
 #include "cpu/model/estimates.h"
 #include "cpu/tile/instruction_sets.h"
 #include "problem/config_fields.h"
+#include "problem/rewrite.h"
 
 namespace convtune::cpu {
 
-// An algorithm whose config is the struct `Typed`. Its functions are pure.
+// An algorithm whose config is the struct `Typed`. Its functions are pure, and asked for 3-D problems that
+// are 2-D ones in the same memory as those (problem/rewrite.h).
 template <class Typed>
 struct CpuAlgorithmParts {
   std::string_view name;  // its folder's
@@ -42,15 +44,16 @@ class CpuAlgorithmOf : public Algorithm {
   std::vector<ConfigField> fields() const final { return config_fields<Typed>(); }
 
   Support supports(const ConvProblem& problem, const DeviceInfo& device) const final {
-    return parts_.supports(problem, device);
+    return parts_.supports(in_plane(problem), device);
   }
   std::vector<Config> candidates(const ConvProblem& problem, const DeviceInfo& device) const final {
-    return supports(problem, device) ? to_configs(parts_.candidates(problem, device)) : std::vector<Config>{};
+    return supports(problem, device) ? to_configs(parts_.candidates(in_plane(problem), device))
+                                     : std::vector<Config>{};
   }
   Support accepts(const ConvProblem& problem, const DeviceInfo& device, const Config& config) const final {
     try {
       if (Support support = supports(problem, device); !support) return support;
-      return parts_.accepts(problem, device, from_config<Typed>(config));
+      return parts_.accepts(in_plane(problem), device, from_config<Typed>(config));
     } catch (const Error& error) {
       return Support::no(error.what());
     }
@@ -63,18 +66,18 @@ class CpuAlgorithmOf : public Algorithm {
     double share = 1;
     if constexpr (requires { typed.vector_bits; })
       share = static_cast<double>(typed.vector_bits) / widest_vector_bits(device);
-    return 2e6 * parts_.multiply_adds(problem, typed) / (ceilings.flops_per_second * share);
+    return 2e6 * parts_.multiply_adds(in_plane(problem), typed) / (ceilings.flops_per_second * share);
   }
   std::optional<double> estimated_us(const ConvProblem& problem, const DeviceInfo& device,
                                      const Config& config) const final {
-    return microseconds(parts_.cycles(problem, device, from_config<Typed>(config)), device);
+    return microseconds(parts_.cycles(in_plane(problem), device, from_config<Typed>(config)), device);
   }
   std::unique_ptr<Executable> build(const ConvProblem& problem, const DeviceInfo& device,
                                     const Config& config) const final {
     if (const Support support = accepts(problem, device, config); !support)
       throw Error(ErrorKind::unsupported,
                   std::string(name()) + " cannot run with '" + to_string(config) + "': " + support.reason());
-    return parts_.executable(problem, device, from_config<Typed>(config));
+    return parts_.executable(in_plane(problem), device, from_config<Typed>(config));
   }
 
  private:

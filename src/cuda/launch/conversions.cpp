@@ -24,8 +24,9 @@ struct Moved {
 std::vector<Moved> moved_by(const ConvProblem& a, ChannelsLast tensors) {
   const std::int64_t images = std::max<std::int64_t>(a.n, 1);  // a batch of 0 is planned for as 1
   std::vector<Moved> all;
-  if (tensors.x) all.push_back({Operand::x, Operand::x_nhwc, images, a.c, a.h * a.w, size_of(a.dtype.x)});
-  const std::int64_t outputs = a.p() * a.q();
+  if (tensors.x)
+    all.push_back({Operand::x, Operand::x_nhwc, images, a.c, a.d * a.h * a.w, size_of(a.dtype.x)});
+  const std::int64_t outputs = a.z() * a.p() * a.q();
   if (tensors.y && a.residual)
     all.push_back({Operand::residual, Operand::residual_nhwc, images, a.k, outputs, size_of(a.dtype.y)});
   if (tensors.y) all.push_back({Operand::y, Operand::y_nhwc, images, a.k, outputs, size_of(a.dtype.y)});
@@ -52,7 +53,7 @@ void replace(Step& step, Operand from, Operand to) {
 }  // namespace
 
 bool is_convertible(const ConvProblem& problem) {
-  return problem.layout == Layout::nchw && problem.direction == Direction::forward && !problem.has_depth() &&
+  return problem.layout == Layout::nchw && problem.direction == Direction::forward &&
          size_of(problem.dtype.x) == 2 && size_of(problem.dtype.y) == 2;
 }
 

@@ -17,12 +17,10 @@ struct ChannelsLast {
   explicit operator bool() const { return x || y; }
 };
 
-// Tells whether a problem's tensors can be converted: from NCHW, forward, in two dimensions, x and y of 2
-// bytes.
+// Tells whether a problem's tensors can be converted: from NCHW, forward, x and y of 2 bytes.
 bool is_convertible(const ConvProblem& problem);
 
 // Tells whether the tensors to be converted are small enough to be moved by one launch each, else why not.
-// This and the functions below are for convertible problems.
 Support takes_conversions(const ConvProblem& problem, ChannelsLast tensors);
 // The plan's kernel works on tensors in NHWC then, which are in the plan's workspace; those that are the same
 // in both layouts stay where they are.

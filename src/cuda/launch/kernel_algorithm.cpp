@@ -11,6 +11,7 @@
 #include "model/capability_facts.h"
 #include "model/target_of.h"
 #include "problem/activation.h"
+#include "problem/rewrite.h"
 
 namespace convtune::cuda {
 namespace {
@@ -33,18 +34,28 @@ std::string KernelAlgorithm::source_hash() const {
 }
 
 std::string KernelAlgorithm::remark(const ConvProblem& problem) const {
-  return converts(problem) ? conversions_in_words(problem, channels_last_of(problem)) : std::string();
+  return conversions_in_words(problem, converted(problem));
 }
 
 ConvProblem KernelAlgorithm::computed(const ConvProblem& problem) const {
-  ConvProblem seen = problem;
-  if (converts(problem) && channels_last_of(problem).y) seen.layout = Layout::nhwc;
-  return seen;
+  if (has_depth()) return problem;
+  ConvProblem seen = in_plane(problem);
+  if (converted(problem).y) seen.layout = Layout::nhwc;
+  return in_plane(seen);
+}
+
+ChannelsLast KernelAlgorithm::converted(const ConvProblem& problem) const {
+  ConvProblem seen = in_plane(problem);
+  if (has_depth() || !is_convertible(seen)) return {};
+  if (!seen.has_depth()) return channels_last_of(seen);
+  seen.layout = Layout::nhwc;
+  const bool frames_are_images = !in_plane(seen).has_depth();
+  return {frames_are_images, frames_are_images};
 }
 
 Support KernelAlgorithm::takes_any_layout(const ConvProblem& problem, const DeviceInfo& device) const {
-  if (Support support = takes(computed(problem), device); !support || !converts(problem)) return support;
-  return takes_conversions(problem, channels_last_of(problem));
+  if (Support support = takes(computed(problem), device); !support) return support;
+  return takes_conversions(problem, converted(problem));
 }
 
 std::optional<double> KernelAlgorithm::estimated_us(const ConvProblem& problem, const DeviceInfo& device,
@@ -72,7 +83,7 @@ LaunchPlan KernelAlgorithm::plan(const ConvProblem& problem, const DeviceInfo& d
     throw Error(ErrorKind::unsupported,
                 fmt::format("{} cannot run this problem: {}", name_, support.reason()));
   LaunchPlan plan = launch_plan(computed(problem), device, config);
-  if (converts(problem)) add_conversions(plan, problem, channels_last_of(problem));
+  add_conversions(plan, problem, converted(problem));
   return plan;
 }
 
@@ -80,7 +91,7 @@ TileWork KernelAlgorithm::work(const ConvProblem& problem, const DeviceInfo& dev
                                const Config& config) const {
   TileWork work = tile_work(computed(problem), device, config);
   work.input_bytes = read_bytes(problem);
-  if (converts(problem)) count_conversions(work, problem, channels_last_of(problem));
+  count_conversions(work, problem, converted(problem));
   return work;
 }
 

@@ -54,11 +54,12 @@ class KernelAlgorithm : public Algorithm {
   virtual ChannelsLast channels_last() const { return {}; }
   virtual ChannelsLast channels_last_of(const ConvProblem&) const { return channels_last(); }
   Support takes_any_layout(const ConvProblem&, const DeviceInfo&) const;
-  // The problem that the kernel computes.
+  // Tells whether its kernel has a third dimension, and wants a problem as it is.
+  virtual bool has_depth() const { return false; }
+  // The problem that the kernel computes, in two dimensions where it can be (problem/rewrite.h).
   ConvProblem computed(const ConvProblem& problem) const;
-  bool converts(const ConvProblem& problem) const {
-    return is_convertible(problem) && channels_last_of(problem);
-  }
+  // The tensors that are converted for it. Frames that are images in NHWC alone make x and y be converted.
+  ChannelsLast converted(const ConvProblem& problem) const;
 
   // Checks that do not depend on the config.
   virtual Support takes(const ConvProblem&, const DeviceInfo&) const = 0;

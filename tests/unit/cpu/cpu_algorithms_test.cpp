@@ -72,7 +72,11 @@ const char* const kProblems[] = {
     "mb1ic40ih7iw16oc20kh3ph1 precision=fp32", "mb1ic3ih29iw31oc33kh7sh2ph3 act=relu",
     "mb1ic3ih33iw27oc32kh11sh4ph2", "mb1ic3ih9iw101oc33kh7sh2ph3",
     "mb2ic3ih9iw19oc17kh3ph1 precision=fp32 act=relu",
-    "g2mb1ic8ih7iw18oc36kh3ph2 precision=fp32 act=clip:-1:1", "mb3ic3ih13iw48oc20kh3ph1 precision=fp32"};
+    "g2mb1ic8ih7iw18oc36kh3ph2 precision=fp32 act=clip:-1:1", "mb3ic3ih13iw48oc20kh3ph1 precision=fp32",
+    // In three dimensions, but computed in two.
+    "mb1ic16id5ih6iw7oc33kd3kh1kw1pd2ph0pw0 pad_back=0 residual=1", "mb2ic8id4ih5iw9oc17kd1kh1kw1 act=relu",
+    "mb2ic16id3ih9iw11oc17kd1kh3kw3pd0ph1pw1 layout=nhwc precision=tf32",
+    "g16mb1ic16id3ih9iw17oc16kd1kh3kw3pd0ph1pw1 layout=nhwc dtype=bf16"};
 
 class CpuAlgorithms : public testing::TestWithParam<const Algorithm*> {
  protected:

@@ -98,6 +98,7 @@ class General final : public KernelAlgorithm {
     return takes(problem, device);
   }
   std::vector<ConfigField> fields() const override { return config_fields<GeneralSm80>(); }
+  bool has_depth() const override { return true; }
   bool compiles(const Config&) const override { return false; }
   std::vector<Config> candidates(const ConvProblem& problem, const DeviceInfo& device) const override {
     if (!takes(problem, device)) return {};

@@ -1,0 +1,18 @@
+// Rewrites a problem as another one that gives the same numbers from the same memory, so that an algorithm
+// for fewer dimensions computes it: no tensor moves, and weights are packed as they lie.
+#pragma once
+
+#include "convtune/problem.h"
+
+namespace convtune {
+
+// A 3-D problem as a 2-D one, where there is such a one; any other problem as it is.
+//
+//   filter         layout   condition                           becomes
+//   t x 1 x 1      both     no stride or padding in a frame     image of d rows of h*w columns, filter t x 1
+//   1 x r x s      NHWC     no stride or padding between frames n*d images of h x w, filter r x s
+//
+// Rows of the first form are frames, so its strides, dilations and paddings between frames are those of rows.
+ConvProblem in_plane(const ConvProblem& problem);
+
+}  // namespace convtune
