@@ -62,8 +62,7 @@ void bulk_commit();
 void bulk_wait(int pending);
 void box_load(unsigned to, const void* map, const int* at, int rank, unsigned barrier);
 void box_store(const void* map, const int* at, int rank, unsigned from);
-void pixels_load(unsigned to, const void* map, const int* at, int rank, int columns_on, int rows_on,
-                 unsigned barrier);
+void pixels_load(unsigned to, const void* map, const int* at, int rank, const int* on, unsigned barrier);
 void fence_proxy_async();
 
 // ---- Products ----

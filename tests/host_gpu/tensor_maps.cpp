@@ -115,30 +115,34 @@ void box_load(unsigned to, const void* opaque, const int* where, int rank, unsig
   });
 }
 
-// By channel, column, row, image and group; the walk is over columns, rows and images.
-void pixels_load(unsigned to, const void* opaque, const int* where, int rank, int columns_on, int rows_on,
+// The walk is over columns and rows, with a rank of 5 over one more extent, and then over the last one.
+// `on`: an offset along each but the last.
+void pixels_load(unsigned to, const void* opaque, const int* where, int rank, const int* on,
                  unsigned barrier) {
   const TensorMap& map = map_at(opaque);
   check(map, rank, true, to);
   const Coordinates first = coordinates(where, rank);
   spoil(to, map.bytes());
-  later(barrier, [&map, to, barrier, first, rank, columns_on, rows_on] {
-    int column = first[1], row = first[2], image = first[3];
+  const auto last = static_cast<std::size_t>(rank) - 1;
+  Coordinates offsets{};
+  std::copy(on, on + rank - 2, offsets.begin() + 1);
+  later(barrier, [&map, to, barrier, first, last, offsets] {
+    Coordinates place = first;
     const auto extent = [&](std::size_t d) { return static_cast<int>(map.extents[d]); };
     for (int i = 0; i < map.box[1]; ++i) {
-      const int x = column + columns_on, y = row + rows_on;
-      const bool inside =
-          x >= 0 && x < extent(1) && y >= 0 && y < extent(2) && image >= 0 && image < extent(3);
       const char* from = static_cast<const char*>(map.base);
-      if (inside)
-        from += x * static_cast<std::int64_t>(map.strides[0]) +
-                y * static_cast<std::int64_t>(map.strides[1]) +
-                image * static_cast<std::int64_t>(map.strides[2]) +
-                (rank == 5 ? first[4] * static_cast<std::int64_t>(map.strides[3]) : 0);
+      bool inside = true;
+      for (std::size_t d = 1; d <= last; ++d) {
+        const int at = place[d] + offsets[d];
+        inside = inside && at >= 0 && at < extent(d);
+        if (inside) from += at * static_cast<std::int64_t>(map.strides[d - 1]);
+      }
       load_row(map, to + static_cast<unsigned>(i) * map.row_bytes(), inside ? from : nullptr, first[0]);
-      if ((column += map.steps[1]) < extent(1) + map.last_corner[0]) continue;
-      column = map.first_corner[0];
-      if ((row += map.steps[2]) >= extent(2) + map.last_corner[1]) row = map.first_corner[1], ++image;
+      for (std::size_t d = 1; d <= last; ++d) {
+        place[d] += d < last ? map.steps[d] : 1;
+        if (d == last || place[d] < extent(d) + map.last_corner[d - 1]) break;
+        place[d] = map.first_corner[d - 1];
+      }
     }
     written_by_copy(to, map.bytes());
     bytes_came(barrier, map.bytes());

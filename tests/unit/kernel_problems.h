@@ -194,6 +194,10 @@ inline std::vector<ConvProblem> small_problems() {
            "mb2ic64id3ih9iw12oc64kd1kh3kw3pd0ph1pw1 layout=nhwc",
            "mb2ic64id3ih9iw12oc72kd1kh3kw3pd0ph1pw1 dtype=bf16 precision=bf16 residual=1",
            "mb1ic40id3ih5iw6oc24kd1kh1kw1 act=relu",
+           // In three dimensions: causal, by strides, dilated over time.
+           "mb2ic24id4ih5iw6oc40kd3kh3kw3pd2ph1pw1 layout=nhwc pad_back=0 act=relu",
+           "mb1ic40id7ih6iw9oc24kd3kh3kw3sd2sh2sw2pd1ph1pw1 layout=nhwc residual=1",
+           "mb1ic64id5ih7iw7oc72kd2kh3kw1dd1dh0dw0pd1ph1pw0",
        })
     problems.push_back(tf32(line));
   return with_halves(problems);

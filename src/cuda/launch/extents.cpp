@@ -35,8 +35,10 @@ ElementType element_type_of(DType type) {
 
 Support fits_extents(const ConvProblem& a) {
   for (const std::int64_t extent :
-       {a.n, a.c, a.h, a.w, a.k, a.r, a.s, a.stride_h, a.stride_w, a.dilation_h, a.dilation_w, a.pad_top,
-        a.pad_left, a.pad_bottom, a.pad_right, a.p(), a.q()})
+       {a.n,         a.c,        a.d,          a.t,         a.stride_d,   a.dilation_d,
+        a.pad_front, a.pad_back, a.z(),        a.h,         a.w,          a.k,
+        a.r,         a.s,        a.stride_h,   a.stride_w,  a.dilation_h, a.dilation_w,
+        a.pad_top,   a.pad_left, a.pad_bottom, a.pad_right, a.p(),        a.q()})
     if (extent > kMostExtent)
       return Support::no(fmt::format("an extent of {} is more than {}", extent, kMostExtent));
   return Support::yes();
@@ -60,6 +62,12 @@ ConvExtents extents_of(const ConvProblem& a) {
           .pad_left = small(a.pad_left),
           .p = small(a.p()),
           .q = small(a.q()),
+          .d = small(a.d),
+          .t = small(a.t),
+          .stride_d = small(a.stride_d),
+          .dilation_d = small(a.dilation_d),
+          .pad_front = small(a.pad_front),
+          .z = small(a.z()),
           .nhwc = a.layout == Layout::nhwc,
           .activation = activation_of(a.activation),
           .alpha = a.alpha,

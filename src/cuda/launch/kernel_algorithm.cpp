@@ -38,7 +38,6 @@ std::string KernelAlgorithm::remark(const ConvProblem& problem) const {
 }
 
 ConvProblem KernelAlgorithm::computed(const ConvProblem& problem) const {
-  if (has_depth()) return problem;
   ConvProblem seen = in_plane(problem);
   if (converted(problem).y) seen.layout = Layout::nhwc;
   return in_plane(seen);
@@ -46,8 +45,8 @@ ConvProblem KernelAlgorithm::computed(const ConvProblem& problem) const {
 
 ChannelsLast KernelAlgorithm::converted(const ConvProblem& problem) const {
   ConvProblem seen = in_plane(problem);
-  if (has_depth() || !is_convertible(seen)) return {};
-  if (!seen.has_depth()) return channels_last_of(seen);
+  if (!is_convertible(seen)) return {};
+  if (has_depth() || !seen.has_depth()) return channels_last_of(seen);
   seen.layout = Layout::nhwc;
   const bool frames_are_images = !in_plane(seen).has_depth();
   return {frames_are_images, frames_are_images};
@@ -147,6 +146,15 @@ Support takes_half(const ConvProblem& problem) {
 Support takes_one_group(const ConvProblem& problem) {
   if (problem.groups == 1) return Support::yes();
   return Support::no(fmt::format("it is for one group only, not {}", problem.groups));
+}
+
+Support takes_half_frames(const ConvProblem& problem) {
+  const Abilities& abilities = once([] {
+    Abilities deep = kHalfAbilities;
+    deep.depth = true;
+    return deep;
+  });
+  return within(abilities, problem);
 }
 
 Support takes_wide_groups(const ConvProblem& problem) {

@@ -54,7 +54,7 @@ class KernelAlgorithm : public Algorithm {
   virtual ChannelsLast channels_last() const { return {}; }
   virtual ChannelsLast channels_last_of(const ConvProblem&) const { return channels_last(); }
   Support takes_any_layout(const ConvProblem&, const DeviceInfo&) const;
-  // Tells whether its kernel has a third dimension, and wants a problem as it is.
+  // Tells whether its kernel has a third dimension.
   virtual bool has_depth() const { return false; }
   // The problem that the kernel computes, in two dimensions where it can be (problem/rewrite.h).
   ConvProblem computed(const ConvProblem& problem) const;
@@ -85,6 +85,7 @@ Support takes_tf32_nchw(const ConvProblem& problem);
 // Forward, 2-D; x, w and y of one type, the bias of it or f32; with a residual, and eager.
 Support takes_one_type(const ConvProblem& problem, Layout layout);
 Support takes_half(const ConvProblem& problem);  // tells whether it takes fp16 and bf16 alone, in any layout
+Support takes_half_frames(const ConvProblem& problem);  // as above, in 3-D too
 Support takes_one_group(const ConvProblem& problem);
 // Or several of so many channels and filters that tensor cores are not mostly idle; TMA copies eights.
 Support takes_wide_groups(const ConvProblem& problem);

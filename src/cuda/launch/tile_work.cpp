@@ -19,8 +19,9 @@ double read_bytes(const ConvProblem& a) {
   // Columns in between lie in sectors that are read anyhow, unless a pixel has several.
   const double columns = a.layout == Layout::nhwc ? touched(a.w, a.q(), a.s) : static_cast<double>(a.w);
   const double residual =
-      a.residual ? static_cast<double>(size_of(a.dtype.y) * a.n * a.k * a.p() * a.q()) : 0;
-  return static_cast<double>(size_of(a.dtype.x) * a.n * a.c * a.d) * touched(a.h, a.p(), a.r) * columns +
+      a.residual ? static_cast<double>(size_of(a.dtype.y) * a.n * a.k * a.z() * a.p() * a.q()) : 0;
+  return static_cast<double>(size_of(a.dtype.x) * a.n * a.c) * touched(a.d, a.z(), a.t) *
+             touched(a.h, a.p(), a.r) * columns +
          residual;
 }
 
@@ -77,7 +78,7 @@ long long clustered_blocks(const Target& target, const BlockNeeds& block, int cl
 }
 
 double outputs_of(const ConvExtents& a) {
-  return static_cast<double>(a.n) * a.k * a.p * a.q;
+  return static_cast<double>(a.n) * a.k * a.z * a.p * a.q;
 }
 
 }  // namespace convtune::cuda

@@ -213,18 +213,24 @@ __device__ inline void load_pixels_if(unsigned to, const TensorMap* map, int cha
       : "memory");
 }
 
-// As above, where channels are those of one of several groups, one more extent behind the images.
-__device__ inline void load_group_pixels_if(unsigned to, const TensorMap* map, int channel, int column,
-                                            int row, int image, int group, int columns_on, int rows_on,
-                                            unsigned barrier, bool loads) {
+// As above, of images of several frames, over which the walk goes, too.
+__device__ inline void load_frame_pixels_if(unsigned to, const TensorMap* map, int channel, int column,
+                                            int row, int frame, int image, int columns_on, int rows_on,
+                                            int frames_on, unsigned barrier, bool loads) {
   asm volatile(
       CONVTUNE_IF("%11") "cp.async.bulk.tensor.5d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%0], "
       "[%1, {%2, %3, %4, %5, %6}], [%9], {%7, %8, %10};\n"
       "}" ::"r"(to),
-      "l"(map), "r"(channel), "r"(column), "r"(row), "r"(image), "r"(group),
+      "l"(map), "r"(channel), "r"(column), "r"(row), "r"(frame), "r"(image),
       "h"(static_cast<unsigned short>(columns_on)), "h"(static_cast<unsigned short>(rows_on)), "r"(barrier),
-      "h"(static_cast<unsigned short>(0)), "r"(static_cast<unsigned>(loads))
+      "h"(static_cast<unsigned short>(frames_on)), "r"(static_cast<unsigned>(loads))
       : "memory");
+}
+// As above, where channels are those of one of several groups, one more extent behind the images.
+__device__ inline void load_group_pixels_if(unsigned to, const TensorMap* map, int channel, int column,
+                                            int row, int image, int group, int columns_on, int rows_on,
+                                            unsigned barrier, bool loads) {
+  load_frame_pixels_if(to, map, channel, column, row, image, group, columns_on, rows_on, 0, barrier, loads);
 }
 
 // ---- Matrix stores -----------------------------------------------------------------------------

@@ -19,6 +19,8 @@ struct ConvExtents {
   int n = 1, c = 1, h = 1, w = 1, k = 1, r = 1, s = 1, groups = 1;
   int stride_h = 1, stride_w = 1, dilation_h = 1, dilation_w = 1, pad_top = 0, pad_left = 0;
   int p = 1, q = 1;  // the output's height and width: padding below and to the right is in them
+  // Frames of x, of the filter and of y, for the kernels that have a third dimension.
+  int d = 1, t = 1, stride_d = 1, dilation_d = 1, pad_front = 0, z = 1;
   bool nhwc = false;
   ConvActivation activation = ConvActivation::none;
   float alpha = 0, beta = 0;  // the activation's
@@ -33,7 +35,10 @@ struct ConvExtents {
     field("stride_h", self.stride_h), field("stride_w", self.stride_w);
     field("dilation_h", self.dilation_h), field("dilation_w", self.dilation_w);
     field("pad_top", self.pad_top), field("pad_left", self.pad_left);
-    field("p", self.p), field("q", self.q), field("nhwc", self.nhwc);
+    field("p", self.p), field("q", self.q);
+    field("d", self.d), field("t", self.t), field("stride_d", self.stride_d);
+    field("dilation_d", self.dilation_d), field("pad_front", self.pad_front), field("z", self.z);
+    field("nhwc", self.nhwc);
     field("activation", self.activation), field("alpha", self.alpha), field("beta", self.beta);
     field("residual", self.residual), field("eager", self.eager);
     field("x_type", self.x_type), field("y_type", self.y_type), field("bias_type", self.bias_type);
@@ -41,13 +46,15 @@ struct ConvExtents {
 
   constexpr int group_channels() const { return c / groups; }  // input channels of a group
   constexpr int group_filters() const { return k / groups; }
-  constexpr int taps() const { return group_channels() * r * s; }  // products of a sum
+  constexpr int taps() const { return group_channels() * t * r * s; }  // products of a sum
   constexpr long long weights() const { return static_cast<long long>(k) * taps(); }
 
   // Tells whether offsets in so many images, and in an output, are ints, with room for what is added to them.
   constexpr bool offsets_are_ints(int images = 1) const {
     return 1LL * images * h * w < (1LL << 30) / c && 1LL * p * q < (1LL << 30) / k;
   }
+  constexpr bool has_depth() const { return d > 1 || t > 1 || z > 1; }
+  // `image`: in NHWC also a frame, counted through all images.
   constexpr long long input_offset(int image, int channel, int row, int column) const {
     return nhwc ? ((static_cast<long long>(image) * h + row) * w + column) * c + channel
                 : ((static_cast<long long>(image) * c + channel) * h + row) * w + column;

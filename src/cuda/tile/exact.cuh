@@ -7,18 +7,20 @@
 
 namespace convtune {
 
-// `taps`: the filter as the user has it, [channel of the group][r][s], whose first meets that row and column
-// of the image. `input(channel, row, column)`: a number inside it. No bias, no activation.
+// `taps`: the filter as the user has it, [channel of the group][t][r][s], whose first meets that row, column
+// and frame of the image. `input(channel, frame, row, column)`: a number inside it. No bias, no activation.
 template <class Input>
 __device__ __forceinline__ float exact_sum(const ConvExtents& a, const float* __restrict__ taps,
-                                           int first_row, int first_column, const Input& input) {
+                                           int first_row, int first_column, const Input& input,
+                                           int first_frame = 0) {
   float sum = 0;
 #pragma unroll 1
   for (int tap = 0; tap < a.taps(); ++tap) {
     const int row = first_row + tap / a.s % a.r * a.dilation_h;
     const int column = first_column + tap % a.s * a.dilation_w;
-    if (row < 0 || row >= a.h || column < 0 || column >= a.w) continue;
-    sum = fmaf(input(tap / (a.r * a.s), row, column), taps[tap], sum);
+    const int frame = first_frame + tap / (a.r * a.s) % a.t * a.dilation_d;
+    if (frame < 0 || frame >= a.d || row < 0 || row >= a.h || column < 0 || column >= a.w) continue;
+    sum = fmaf(input(tap / (a.t * a.r * a.s), frame, row, column), taps[tap], sum);
   }
   return sum;
 }
@@ -26,16 +28,18 @@ __device__ __forceinline__ float exact_sum(const ConvExtents& a, const float* __
 // The output itself, of a config that is compiled for its problem.
 template <auto config>
 __device__ float exact_output(const void* __restrict__ x, const float* __restrict__ packed, int image,
-                              int filter, int p, int q, float residual = 0) {
+                              int filter, int p, int q, float residual = 0, int z = 0) {
   constexpr Packed kAt = config.packed();
   constexpr ConvExtents a = config.conv;
   const int first_channel = filter / a.group_filters() * a.group_channels();
   const float* const taps = packed + kAt.exact_at() + static_cast<long long>(filter) * a.taps();
-  const float sum = exact_sum(a, taps, p * a.stride_h - a.pad_top, q * a.stride_w - a.pad_left,
-                              [&](int channel, int row, int column) {
-                                return load_element<a.x_type>(
-                                    x, a.input_offset(image, first_channel + channel, row, column));
-                              });
+  const float sum = exact_sum(
+      a, taps, p * a.stride_h - a.pad_top, q * a.stride_w - a.pad_left,
+      [&](int channel, int frame, int row, int column) {
+        return load_element<a.x_type>(
+            x, a.input_offset(image * a.d + frame, first_channel + channel, row, column));
+      },
+      z * a.stride_d - a.pad_front);
   return finish<config.conv>(sum, packed[kAt.bias_at() + filter], residual);
 }
 // As above, with its residual, stored in y.

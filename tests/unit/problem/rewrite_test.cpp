@@ -74,7 +74,7 @@ TEST(Rewrite, ModelsLayersAreRewrittenAsOneExpects) {
   // Causal filters over time are filters over rows of frames.
   EXPECT_EQ(text("mb1ic96id5ih6iw7oc96kd3kh1kw1pd2ph0pw0 pad_back=0"),
             "mb1ic96ih5iw42oc96kh3kw1ph2pw0 pad_bottom=0");
-  EXPECT_EQ(text("mb2ic8id4ih6iw7oc16kd1kh1kw1"), "ic8ih4iw42oc16kh1kw1");
+  EXPECT_EQ(text("mb2ic8id4ih6iw7oc16kd1kh1kw1"), "ic8ih4iw42oc16kh1");
   // Frames are images where each lies as an image does.
   EXPECT_EQ(text("mb2ic96id5ih6iw7oc96kd1kh3kw3pd0ph1pw1 layout=nhwc"),
             "mb10ic96ih6iw7oc96kh3ph1 layout=nhwc");

@@ -33,8 +33,8 @@ struct ImplicitGemmHalfSm90 {
   constexpr bool asks_alignment() const { return true; }
 
   // ---- The product: pixels of y by filters of a group; its sums go over taps, for each over channels ----
-  constexpr long long pixels() const { return static_cast<long long>(conv.n) * conv.p * conv.q; }
-  constexpr int taps() const { return conv.r * conv.s; }
+  constexpr long long pixels() const { return static_cast<long long>(conv.n) * conv.z * conv.p * conv.q; }
+  constexpr int taps() const { return conv.t * conv.r * conv.s; }
   constexpr int depth() const { return conv.group_channels(); }
   constexpr int channel_blocks() const { return ceil_div(depth(), channels); }
   constexpr int steps() const { return taps() * channel_blocks(); }
@@ -48,8 +48,9 @@ struct ImplicitGemmHalfSm90 {
   }
   // Tells whether pixels of y are pixels of x, one after the other, with all of their channels.
   constexpr bool pointwise() const {
-    return conv.groups == 1 && taps() == 1 && conv.stride_h == 1 && conv.stride_w == 1 && conv.pad_top == 0 &&
-           conv.pad_left == 0 && conv.p == conv.h && conv.q == conv.w;
+    return conv.groups == 1 && taps() == 1 && conv.z == conv.d && conv.stride_d == 1 && conv.pad_front == 0 &&
+           conv.stride_h == 1 && conv.stride_w == 1 && conv.pad_top == 0 && conv.pad_left == 0 &&
+           conv.p == conv.h && conv.q == conv.w;
   }
 
   // Tells whether x leaves L2 first: it comes from memory once, since blocks that share it read it at the
@@ -86,31 +87,42 @@ struct ImplicitGemmHalfSm90 {
 
   // ---- Describes where a tap of an output's window lies in x ----
   struct Pixel {
-    int image, row, column;
+    int image, frame, row, column;
   };
   constexpr Pixel output_at(int pixel) const {
-    return {pixel / (conv.p * conv.q), pixel / conv.q % conv.p, pixel % conv.q};
+    const int frame = pixel / (conv.p * conv.q);
+    return {frame / conv.z, frame % conv.z, pixel / conv.q % conv.p, pixel % conv.q};
   }
   constexpr Pixel first_tap(int pixel) const {
     const Pixel at = output_at(pixel);
-    return {at.image, at.row * conv.stride_h - conv.pad_top, at.column * conv.stride_w - conv.pad_left};
+    return {at.image, at.frame * conv.stride_d - conv.pad_front, at.row * conv.stride_h - conv.pad_top,
+            at.column * conv.stride_w - conv.pad_left};
   }
-  constexpr int tap_row(int step) const { return step / channel_blocks() / conv.s * conv.dilation_h; }
+  constexpr int tap_frame(int step) const {
+    return step / channel_blocks() / (conv.r * conv.s) * conv.dilation_d;
+  }
+  constexpr int tap_row(int step) const {
+    return step / channel_blocks() / conv.s % conv.r * conv.dilation_h;
+  }
   constexpr int tap_column(int step) const { return step / channel_blocks() % conv.s * conv.dilation_w; }
   constexpr int first_channel(int step) const { return step % channel_blocks() * channels; }
 
   // Returns the box that TMA walks over: positions of first taps, from -padding to that far before the
-  // image's end. Of groups a walk is one more extent, which leaves corners 5 bits each in place of 8, and so
-  // many to offsets.
+  // image's end. Frames, or groups, are one more extent, which leaves corners 5 bits each in place of 8, and
+  // as many to offsets.
   constexpr int corner_below() const { return (conv.p - 1) * conv.stride_h - conv.pad_top - (conv.h - 1); }
   constexpr int corner_right() const { return (conv.q - 1) * conv.stride_w - conv.pad_left - (conv.w - 1); }
-  constexpr int most_corner() const { return conv.groups > 1 ? 16 : 128; }
+  constexpr int corner_behind() const { return (conv.z - 1) * conv.stride_d - conv.pad_front - (conv.d - 1); }
+  constexpr int most_corner() const { return conv.groups > 1 || conv.has_depth() ? 16 : 128; }
   constexpr bool is_corner(int value) const { return value >= -most_corner() && value < most_corner(); }
   constexpr bool can_walk() const {
-    return pointwise() || (is_corner(-conv.pad_top) && is_corner(-conv.pad_left) &&
-                           is_corner(corner_below()) && is_corner(corner_right()) && conv.stride_h <= 8 &&
-                           conv.stride_w <= 8 && (conv.r - 1) * conv.dilation_h < 2 * most_corner() &&
-                           (conv.s - 1) * conv.dilation_w < 2 * most_corner());
+    return pointwise() ||
+           (is_corner(-conv.pad_top) && is_corner(-conv.pad_left) && is_corner(-conv.pad_front) &&
+            is_corner(corner_below()) && is_corner(corner_right()) && is_corner(corner_behind()) &&
+            conv.stride_h <= 8 && conv.stride_w <= 8 && conv.stride_d <= 8 &&
+            (conv.t - 1) * conv.dilation_d < 2 * most_corner() &&
+            (conv.r - 1) * conv.dilation_h < 2 * most_corner() &&
+            (conv.s - 1) * conv.dilation_w < 2 * most_corner());
   }
 
   // ---- Operands in shared memory: rows of a stage's channels, whose 16-byte pieces are exchanged as TMA and

@@ -70,22 +70,32 @@ TensorMaps maps_of(const ImplicitGemmHalfSm90& kernel) {
   const ConvExtents& a = kernel.conv;
   const std::uint64_t pixel = 2 * wide(a.c);
   TensorMapLayout x{
-      .extents = {wide(kernel.depth()), wide(a.w), wide(a.h), wide(a.n)},
-      .strides = {pixel, pixel * wide(a.w), pixel * wide(a.w) * wide(a.h)},
+      .extents = {wide(kernel.depth()), wide(a.w), wide(a.h)},
+      .strides = {pixel, pixel * wide(a.w)},
       .box = {static_cast<std::uint32_t>(kernel.channels), static_cast<std::uint32_t>(kernel.tile_rows())},
       .swizzle = kernel.channels == 64 ? Swizzle::bytes_128 : Swizzle::bytes_64,
       .type = a.x_type};
   if (kernel.pointwise()) {
-    x.extents = {wide(a.c), wide(a.n) * wide(a.h) * wide(a.w)};
+    x.extents = {wide(a.c), wide(a.n) * wide(a.d) * wide(a.h) * wide(a.w)};
     x.strides = {pixel};
   } else {
     x.walk = ImageWalk{{-a.pad_left, -a.pad_top},
                        {kernel.corner_right(), kernel.corner_below()},
-                       {static_cast<std::uint32_t>(a.stride_w), static_cast<std::uint32_t>(a.stride_h), 1}};
-    if (a.groups > 1) {
-      x.extents.push_back(wide(a.groups));
-      x.strides.push_back(2 * wide(kernel.depth()));
-      x.walk->first_corner.push_back(0), x.walk->last_corner.push_back(0);
+                       {static_cast<std::uint32_t>(a.stride_w), static_cast<std::uint32_t>(a.stride_h)}};
+    const auto add_extent = [&](int extent, std::uint64_t step) {
+      x.extents.push_back(wide(extent)), x.strides.push_back(step);
+    };
+    const auto walk_over = [&](int first_corner, int last_corner, int stride) {
+      x.walk->first_corner.push_back(first_corner), x.walk->last_corner.push_back(last_corner);
+      x.walk->strides.push_back(static_cast<std::uint32_t>(stride));
+    };
+    const std::uint64_t frame = pixel * wide(a.w) * wide(a.h);
+    if (a.has_depth()) {
+      add_extent(a.d, frame), walk_over(-a.pad_front, kernel.corner_behind(), a.stride_d);
+      add_extent(a.n, frame * wide(a.d));
+    } else {
+      add_extent(a.n, frame);
+      if (a.groups > 1) add_extent(a.groups, 2 * wide(kernel.depth())), walk_over(0, 0, 1);
     }
   }
   return {"convtune::implicit_gemm_half_sm90::Maps", {{Operand::x, {x}}}};
@@ -109,16 +119,18 @@ class ImplicitGemmHalf final : public KernelAlgorithmOf<ImplicitGemmHalfSm90> {
   ImplicitGemmHalf() : KernelAlgorithmOf("implicit_gemm_half_sm90") {}
 
  private:
+  bool has_depth() const override { return true; }
   ChannelsLast channels_last() const override { return {.x = true, .y = true}; }
   Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
-    if (Support support = first_refusal({needs_sm90(device), takes_half(a), takes_wide_groups(a),
+    if (Support support = first_refusal({needs_sm90(device), takes_half_frames(a), takes_wide_groups(a),
                                          takes_channels_in_eights(a), fits_extents(a)});
         !support)
       return support;
+    if (a.has_depth() && a.groups > 1) return Support::no("in three dimensions it is for one group only");
     if (!ImplicitGemmHalfSm90{.conv = extents_of(a)}.can_walk())
       return Support::no(
           "TMA walks over images by strides up to 8, from at most 128 pixels outside to at most 128 inside, "
-          "and over filters of up to 256 pixels; of several groups from 16 pixels, and of 32");
+          "and over filters of up to 256 pixels; of several groups or frames from 16 pixels, and of 32");
     return Support::yes();
   }
   std::string why_none(const ConvProblem&, const DeviceInfo&) const override {

@@ -72,6 +72,10 @@ __device__ void load(const Maps& maps, const unsigned* __restrict__ packed, unsi
         ptx::load_rows_once_if(to, &maps.x, config.first_channel(step), pixel, full, mine);
       else if constexpr (config.pointwise())
         ptx::load_rows_if(to, &maps.x, config.first_channel(step), pixel, full, mine);
+      else if constexpr (config.conv.has_depth())
+        ptx::load_frame_pixels_if(to, &maps.x, config.first_channel(step), first.column, first.row,
+                                  first.frame, first.image, config.tap_column(step), config.tap_row(step),
+                                  config.tap_frame(step), full, mine);
       else if constexpr (config.conv.groups > 1)
         ptx::load_group_pixels_if(to, &maps.x, config.first_channel(step), first.column, first.row,
                                   first.image, config.group(tile), config.tap_column(step),
@@ -109,13 +113,15 @@ __device__ void load_anywhere(const unsigned short* __restrict__ x, const unsign
         const int row = i / config.pieces(), piece = i % config.pieces();
         ImplicitGemmHalfSm90::Pixel at = config.first_tap(first_pixel + row);
         at.row += config.tap_row(step), at.column += config.tap_column(step);
+        at.frame += config.tap_frame(step);
         const int channel = config.first_channel(step) + 8 * piece;
-        const bool inside = at.image < a.n && at.row >= 0 && at.row < a.h && at.column >= 0 &&
-                            at.column < a.w && channel < config.depth();
+        const bool inside = at.image < a.n && at.frame >= 0 && at.frame < a.d && at.row >= 0 &&
+                            at.row < a.h && at.column >= 0 && at.column < a.w && channel < config.depth();
         unsigned words[4] = {0, 0, 0, 0};
         if (inside) {
           const unsigned short* const from =
-              x + a.input_offset(at.image, config.group(tile) * config.depth() + channel, at.row, at.column);
+              x + a.input_offset(at.image * a.d + at.frame, config.group(tile) * config.depth() + channel,
+                                 at.row, at.column);
 #pragma unroll
           for (int j = 0; j < 4; ++j) words[j] = from[2 * j] | static_cast<unsigned>(from[2 * j + 1]) << 16;
         }

@@ -190,8 +190,8 @@ __device__ void store_exact(const unsigned short* __restrict__ x, const float* _
     const long long output = static_cast<long long>(pixel) * a.k + filter;
     float other = 0;
     if constexpr (a.residual) other = load_element<a.y_type>(residual, output);
-    store_element<a.y_type>(y, output,
-                            exact_output<config>(x, packed, at.image, filter, at.row, at.column, other));
+    store_element<a.y_type>(
+        y, output, exact_output<config>(x, packed, at.image, filter, at.row, at.column, other, at.frame));
   }
 }
 

@@ -215,7 +215,7 @@ class Storer {
       const long long k = static_cast<long long>(tile_.group) * a_.group_filters() + filter;
       const float sum = exact_sum(
           a_, packed_ + config.packed(a_).exact_at() + k * a_.taps(), window.row, window.column,
-          [&](int channel, int row, int column) {
+          [&](int channel, int, int row, int column) {
             return x_[window.offset + a_.input_offset(0, channel, row - window.row, column - window.column)];
           });
       *to = activate<config.conv.activation>(sum + bias_[filter], a_.alpha, a_.beta);

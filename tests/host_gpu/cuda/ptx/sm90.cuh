@@ -86,13 +86,19 @@ inline void load_rows_once_if(unsigned to, const TensorMap* map, int x0, int x1,
 inline void load_pixels_if(unsigned to, const TensorMap* map, int channel, int column, int row, int image,
                            int columns_on, int rows_on, unsigned barrier, bool loads) {
   const int at[] = {channel, column, row, image};
-  if (loads) host_gpu::pixels_load(to, map, at, 4, columns_on, rows_on, barrier);
+  const int on[] = {columns_on, rows_on};
+  if (loads) host_gpu::pixels_load(to, map, at, 4, on, barrier);
+}
+inline void load_frame_pixels_if(unsigned to, const TensorMap* map, int channel, int column, int row,
+                                 int frame, int image, int columns_on, int rows_on, int frames_on,
+                                 unsigned barrier, bool loads) {
+  const int at[] = {channel, column, row, frame, image}, on[] = {columns_on, rows_on, frames_on};
+  if (loads) host_gpu::pixels_load(to, map, at, 5, on, barrier);
 }
 inline void load_group_pixels_if(unsigned to, const TensorMap* map, int channel, int column, int row,
                                  int image, int group, int columns_on, int rows_on, unsigned barrier,
                                  bool loads) {
-  const int at[] = {channel, column, row, image, group};
-  if (loads) host_gpu::pixels_load(to, map, at, 5, columns_on, rows_on, barrier);
+  load_frame_pixels_if(to, map, channel, column, row, image, group, columns_on, rows_on, 0, barrier, loads);
 }
 
 inline void stmatrix_x4_trans(unsigned row_address, const unsigned (&from)[4]) {
