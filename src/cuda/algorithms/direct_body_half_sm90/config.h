@@ -46,7 +46,7 @@ struct DirectBodyHalfSm90 {
     field("conv", self.conv);
     field("rows", self.rows, 1, 256, "output rows of a tile");
     field("columns", self.columns, 1, 256, "output columns of a tile; of 8, rows need not follow each other");
-    field("images", self.images, 1, 32, "whole images of a tile");
+    field("images", self.images, 1, 32, "whole images, or in 3-D whole frames, of a tile");
     field("consumers", self.consumers, 1, 3, "warpgroups that multiply");
     field("filter_blocks", self.filter_blocks, 1, 2, "blocks of 64 filters that one of them has sums of");
     field("ping_pong", self.ping_pong, 0, 1,
@@ -63,18 +63,23 @@ struct DirectBodyHalfSm90 {
   // ---- The problem as it is computed. Where pixels of y are pixels of x all of them are one row; where
   // windows do not overlap, the columns of one are more channels of one pixel. A group is a problem of its
   // own with the same pixels: to TMA it is one more extent, so what a box has behind a group's last channel
-  // is zero, whatever the next group has there ----
+  // is zero, whatever the next group has there. In three dimensions, with one group, volumes are that extent,
+  // and what is said of images holds for frames ----
   constexpr bool pointwise() const {
-    return conv.r == 1 && conv.s == 1 && conv.stride_h == 1 && conv.stride_w == 1 && conv.pad_top == 0 &&
-           conv.pad_left == 0 && conv.p == conv.h && conv.q == conv.w;
+    return !conv.has_depth() && conv.r == 1 && conv.s == 1 && conv.stride_h == 1 && conv.stride_w == 1 &&
+           conv.pad_top == 0 && conv.pad_left == 0 && conv.p == conv.h && conv.q == conv.w;
   }
   constexpr bool folds() const {
-    return conv.groups == 1 && conv.s > 1 && conv.stride_w == conv.s && conv.dilation_w == 1 &&
-           conv.pad_left == 0 && conv.w % conv.s == 0 && conv.q == conv.w / conv.s;
+    return conv.groups == 1 && !conv.has_depth() && conv.s > 1 && conv.stride_w == conv.s &&
+           conv.dilation_w == 1 && conv.pad_left == 0 && conv.w % conv.s == 0 && conv.q == conv.w / conv.s;
   }
   constexpr int folded() const { return folds() ? conv.s : 1; }             // columns in a pixel
   constexpr int depth() const { return conv.group_channels() * folded(); }  // channels of a pixel then
-  constexpr int batch() const { return pointwise() && !pixels_first() ? 1 : conv.n; }
+  constexpr int volumes() const { return conv.has_depth() ? conv.n : 1; }
+  constexpr int batch() const { return conv.has_depth() ? conv.z : input_batch(); }
+  constexpr int input_batch() const {
+    return conv.has_depth() ? conv.d : pointwise() && !pixels_first() ? 1 : conv.n;
+  }
   // An x in NCHW, of a problem that is pointwise; tiles are of one image.
   constexpr bool pixels_first() const { return !conv.nhwc; }
   constexpr BodyAxis vertical() const {
@@ -96,22 +101,29 @@ struct DirectBodyHalfSm90 {
   constexpr bool can_load() const {
     const bool splits = conv.h % vertical().stride == 0 && conv.pad_top == 0 && conv.dilation_h == 1 &&
                         conv.r <= vertical().stride;
-    // Rows split and groups are the same extent.
-    return (!splits_rows() || (splits && conv.groups == 1)) && horizontal().stride <= kMostStep &&
-           depth() % 8 == 0 &&
+    // Rows split, groups and volumes are the same extent.
+    return (!splits_rows() || (splits && conv.groups == 1 && !conv.has_depth())) &&
+           (!conv.has_depth() || (conv.groups == 1 && conv.stride_d <= kMostStep)) &&
+           horizontal().stride <= kMostStep && depth() % 8 == 0 &&
            (!pixels_first() || (conv.groups == 1 && pointwise() && horizontal().input % kPixels == 0 &&
                                 horizontal().input >= kLeastPixels));
   }
 
-  // ---- The sum. A stage of x is a phase of some channels; a step is a tap of it: those from the phase's
-  // first on, a period apart ----
+  // ---- The sum. A stage of x is a phase of some channels, of the frame that a tap over time reads; a step
+  // is a tap of it: those from the phase's first on, a period apart ----
   constexpr int phases() const { return vertical().phases() * horizontal().phases(); }
   constexpr int chunks() const { return ceil_div(depth(), channels); }  // groups of channels
-  constexpr int stages() const { return chunks() * phases(); }
-  constexpr int first_channel(int stage) const { return stage / phases() * channels; }
+  constexpr int chunk_stages() const { return conv.t * phases(); }
+  constexpr int stages() const { return chunks() * chunk_stages(); }
+  constexpr int first_channel(int stage) const { return stage / chunk_stages() * channels; }
+  // The frame that a stage has for an output's, or the image.
+  constexpr int input_image(int stage, int image) const {
+    if (!conv.has_depth()) return image;
+    return image * conv.stride_d - conv.pad_front + stage / phases() % conv.t * conv.dilation_d;
+  }
   constexpr int first_row(int stage) const { return stage / horizontal().phases() % vertical().phases(); }
   constexpr int first_column(int stage) const { return stage % horizontal().phases(); }
-  constexpr int taps() const { return vertical().filter * horizontal().filter; }
+  constexpr int taps() const { return conv.t * vertical().filter * horizontal().filter; }
   constexpr int taps_of(int stage) const {
     return ceil_div(vertical().filter - first_row(stage), vertical().period()) *
            ceil_div(horizontal().filter - first_column(stage), horizontal().period());
@@ -126,24 +138,33 @@ struct DirectBodyHalfSm90 {
   }
 
   // ---- A tile: outputs by filters, of which each consumer has 64 or 128. Clusters take tiles in order,
-  // those of the same outputs beside each other; blocks of a cluster have neighbouring outputs ----
+  // those of the same outputs beside each other, and frames one after the other, which read the same ones of
+  // x; blocks of a cluster have neighbouring outputs ----
   constexpr int consumer_filters() const { return 64 * filter_blocks; }
   constexpr int filters() const { return consumer_filters() * (ping_pong ? 1 : consumers); }
   constexpr int group_tiles() const { return ceil_div(conv.group_filters(), filters()); }
   constexpr int filter_tiles() const { return conv.groups * group_tiles(); }
   constexpr int column_tiles() const { return ceil_div(horizontal().output, columns); }
   constexpr int row_tiles() const { return ceil_div(vertical().output, rows); }
+  constexpr int image_tiles() const { return ceil_div(batch(), images); }
   constexpr long long output_tiles() const {
-    return 1LL * ceil_div(batch(), images) * row_tiles() * column_tiles();
+    return 1LL * volumes() * image_tiles() * row_tiles() * column_tiles();
   }
   constexpr long long tiles() const { return ceil_div(output_tiles(), cluster) * filter_tiles(); }
   struct Corner {
-    int image, row, column, group, filter;  // the filter is one of the group's
+    int image, row, column, volume, group, filter;  // the filter is one of the group's
+    // Coordinate of the extent that volumes and groups share.
+    constexpr int part() const { return volume + group; }
   };
   constexpr Corner corner(int tile, int rank) const {
     const int at = tile / filter_tiles() * cluster + rank;
-    return {at / column_tiles() / row_tiles() * images, at / column_tiles() % row_tiles() * rows,
-            at % column_tiles() * columns, conv.groups == 1 ? 0 : tile % filter_tiles() / group_tiles(),
+    const int plane = conv.has_depth() ? at / image_tiles() : at;
+    const int above = plane / column_tiles() / row_tiles();
+    return {(conv.has_depth() ? at % image_tiles() : above) * images,
+            plane / column_tiles() % row_tiles() * rows,
+            plane % column_tiles() * columns,
+            conv.has_depth() ? above : 0,
+            conv.groups == 1 ? 0 : tile % filter_tiles() / group_tiles(),
             tile % group_tiles() * filters()};
   }
   constexpr int threads() const { return 128 * (consumers + 1); }
@@ -170,7 +191,7 @@ struct DirectBodyHalfSm90 {
   // Tells whether x leaves L2 first: it is read once, and too large to be there when the next layer wants it.
   constexpr bool reads_once() const {
     return taps() == 1 && filter_tiles() <= kMostSharing && !pixels_first() &&
-           2LL * conv.n * conv.c * conv.p * conv.q >= kLargeInput;
+           2LL * conv.n * conv.c * conv.z * conv.p * conv.q >= kLargeInput;
   }
   static constexpr int kMostSharing = 1, kLargeInput = 24 << 20;  // bytes
   constexpr int row_bytes() const { return 2 * channels; }
@@ -281,16 +302,18 @@ struct DirectBodyHalfSm90 {
   // Their order, in numbers of its own: the kernel that packs has them as constants.
   struct Weights {
     int channels, filters, steps, pieces, group_tiles, group_filters, group_channels, depth, folded;
-    int taps, columns, row_phases, column_phases, row_period, column_period;
+    int taps, plane_taps, columns, row_phases, column_phases, row_period, column_period;
     long long tile_weights;
 
     // The tap that is so many-th of some channels.
     constexpr int tap_of(int step) const {
       if (row_phases * column_phases == 1) return step;
+      const int first = step / plane_taps * plane_taps;  // of the frame
+      int left = step - first;
       for (int phase = 0; phase < row_phases * column_phases; ++phase)
-        for (int row = phase / column_phases; row < taps / columns; row += row_period)
+        for (int row = phase / column_phases; row < plane_taps / columns; row += row_period)
           for (int column = phase % column_phases; column < columns; column += column_period)
-            if (step-- == 0) return row * columns + column;
+            if (left-- == 0) return first + row * columns + column;
       return 0;
     }
     constexpr long long source_of(long long i) const {
@@ -317,6 +340,7 @@ struct DirectBodyHalfSm90 {
             .depth = depth(),
             .folded = folded(),
             .taps = taps(),
+            .plane_taps = taps() / conv.t,
             .columns = across.filter,
             .row_phases = down.phases(),
             .column_phases = across.phases(),
@@ -332,13 +356,13 @@ struct DirectBodyHalfSm90 {
     if (rows > vertical().output || columns > horizontal().output || images > batch()) return false;
     if (images > 1 && (rows != vertical().output || pixels_first())) return false;
     if (pixels_first() && columns % kPixels != 0) return false;
-    if (pitch() * horizontal().stride > 256 || images > 256 ||
+    if (pitch() * horizontal().stride > 256 || images * conv.stride_d > 256 ||
         box_rows() * (splits_rows() ? 1 : vertical().stride) > 256)
       return false;
     if (positions() > 256 || sums() > (consumers == 3 ? 96 : 128)) return false;
     if (ping_pong && consumers != 2) return false;
     return smem_bytes() <= smem_per_block && output_tiles() * filter_tiles() < kInt &&
-           (tiles() + cluster) * steps() < kInt && 1LL * conv.n * conv.h * conv.w < kInt;
+           (tiles() + cluster) * steps() < kInt && 1LL * conv.n * conv.d * conv.h * conv.w < kInt;
   }
   static constexpr long long kInt = 1LL << 30;
   static constexpr long long kMostSmem = 227 << 10;  // per block on compute capability 9.0

@@ -50,7 +50,7 @@ double stalled_cycles(const Kernel& a) {
   for (int tile = 0; tile < kTiles; ++tile) {
     before = now, products = 0;
     for (int stage = 0; stage < a.stages(); ++stage) {
-      const double cycles = a.taps_of(stage) * step_cycles(a, stage / a.phases() * a.taps());
+      const double cycles = a.taps_of(stage) * step_cycles(a, stage / a.chunk_stages() * a.taps());
       if (std::ssize(ends) >= a.input_stages)
         now = std::max(now, ends[ends.size() - static_cast<std::size_t>(a.input_stages)] + kLatency);
       products += cycles;
@@ -82,7 +82,7 @@ TileWork work_of(const Kernel& a) {
   work.multiply.wavefronts = groups * (16 + a.positions() / 4.0);
   work.multiply.waits = 1 + 0.1 * steps;
   // Stages of one tap each are what in_flight_bytes is for.
-  if (a.taps() > a.phases()) work.multiply.waits += stalled_cycles(a) / kWaitCycles;
+  if (a.taps() > a.chunk_stages()) work.multiply.waits += stalled_cycles(a) / kWaitCycles;
   Phase store;
   store.instructions = computed / 32 * (5 + (a.nchw ? 20.0 / a.run() + 1.0 / a.piece() : 0)) * residual;
   store.wavefronts = computed * 2 * 2 / 128 * residual;
@@ -98,8 +98,8 @@ TileWork work_of(const Kernel& a) {
   return work;
 }
 
-// x as [image][row][group, or phase of rows where they are an extent][column][channel]; y and the residual
-// likewise.
+// x as [image][row][group, or phase of rows where they are an extent][column][channel], or in three
+// dimensions as [frame][row][volume][column][channel]; y and the residual likewise.
 TensorMaps maps_of(const Kernel& kernel) {
   const auto wide = [](auto value) { return static_cast<std::uint64_t>(value); };
   const auto narrow = [](int value) { return static_cast<std::uint32_t>(value); };
@@ -116,6 +116,13 @@ TensorMaps maps_of(const Kernel& kernel) {
                     .swizzle = kernel.channels == 64 ? Swizzle::bytes_128 : Swizzle::bytes_64,
                     .type = kernel.conv.x_type,
                     .steps = {1, narrow(columns.stride), 1, narrow(step), 1}};
+  const int volumes = kernel.volumes(), frame_step = kernel.conv.stride_d;
+  if (kernel.conv.has_depth()) {
+    const std::uint64_t frame = row * wide(rows.input);
+    x.extents[2] = wide(volumes), x.extents[4] = wide(kernel.input_batch());
+    x.strides = {pixel, frame * wide(kernel.input_batch()), row, frame};
+    x.box[4] = narrow(kernel.images * frame_step), x.steps[4] = narrow(frame_step);
+  }
   if (kernel.pixels_first()) {
     const std::uint64_t channel = 2 * wide(columns.input), image = channel * wide(kernel.depth());
     x = {.extents = {wide(columns.input), wide(kernel.depth()), wide(kernel.batch()), 1, 1},
@@ -126,12 +133,16 @@ TensorMaps maps_of(const Kernel& kernel) {
   }
   const std::uint64_t output = 2 * wide(kernel.conv.k), output_row = output * wide(columns.output);
   const std::uint64_t filters = wide(kernel.conv.group_filters());
-  const TensorMapLayout y{
+  TensorMapLayout y{
       .extents = {filters, wide(columns.output), wide(groups), wide(rows.output), wide(kernel.batch())},
       .strides = {output, 2 * filters, output_row, output_row * wide(rows.output)},
       .box = {64, narrow(kernel.columns), 1, narrow(kernel.rows), narrow(kernel.images)},
       .swizzle = Swizzle::bytes_128,
       .type = kernel.conv.y_type};
+  if (kernel.conv.has_depth()) {
+    y.extents[2] = wide(volumes);
+    y.strides[1] = output_row * wide(rows.output) * wide(kernel.batch());
+  }
   const bool stores = kernel.conv.group_filters() % 8 == 0 && !kernel.nchw;
   const auto map = [&](Operand operand, bool used) {
     return used ? TensorMapGroup{operand, {y}} : TensorMapGroup{Operand::x, {x}};
@@ -179,11 +190,12 @@ class DirectBodyHalf final : public KernelAlgorithmOf<Kernel> {
   DirectBodyHalf() : KernelAlgorithmOf("direct_body_half_sm90") {}
 
  private:
+  bool has_depth() const override { return true; }
   ChannelsLast channels_last() const override { return {.x = true}; }
   ChannelsLast channels_last_of(const ConvProblem& a) const override { return {.x = plain(a).conv.nhwc}; }
   Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
     if (Support support =
-            first_refusal({needs_sm90(device), takes_half(a), takes_wide_groups(a), fits_extents(a)});
+            first_refusal({needs_sm90(device), takes_half_frames(a), takes_wide_groups(a), fits_extents(a)});
         !support)
       return support;
     const Kernel kernel = plain(a);
@@ -191,8 +203,8 @@ class DirectBodyHalf final : public KernelAlgorithmOf<Kernel> {
       return Support::no(fmt::format("it is for multiples of 8 input channels, not for {}", a.c));
     if (!kernel.can_load())
       return Support::no(
-          "TMA steps over at most 8 columns and rows, or over more rows where these are patches that "
-          "divide the image");
+          "TMA steps over at most 8 columns, rows and frames, or over more rows where these are patches that "
+          "divide the image; frames are of one group");
     return Support::yes();
   }
   Kernel kernel_of(const ConvProblem& problem, const Config& config) const override {
@@ -237,7 +249,7 @@ class DirectBodyHalf final : public KernelAlgorithmOf<Kernel> {
       const bool stays = kernel.weights_stay() && kernel.valid(sm90_smem_per_block());
       if (stays) add(kernel);
       if (stays && kernel.filter_tiles() == 1) return;
-      const int fewest = kernel.taps() == kernel.phases() ? 3 : 2;  // a tap a stage
+      const int fewest = kernel.taps() == kernel.chunk_stages() ? 3 : 2;  // a tap a stage
       for (; kernel.cluster <= 2 && kernel.output_tiles() >= kernel.cluster; ++kernel.cluster) {
         for (int stages = kMostWeightStages; stages >= 3; --stages) {
           kernel.weight_stages = stages, kernel.input_stages = std::min(fewest, stages - 1);
@@ -249,7 +261,7 @@ class DirectBodyHalf final : public KernelAlgorithmOf<Kernel> {
         // multiplied, for fewer weights, which come from L2.
         Kernel ahead = kernel;
         ahead.input_stages = kernel.phases() + 1;
-        if (ahead.input_stages <= kMostInputStages || kernel.taps() == kernel.phases()) continue;
+        if (ahead.input_stages <= kMostInputStages || kernel.taps() == kernel.chunk_stages()) continue;
         while (ahead.weight_stages > 5 && !ahead.valid(sm90_smem_per_block())) --ahead.weight_stages;
         add(ahead);
       }

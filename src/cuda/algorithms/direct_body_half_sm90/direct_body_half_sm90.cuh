@@ -116,7 +116,7 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, Rings<config>& ring
           ptx::wgmma_commit();
         };
         // Each arm with its commit: with only the last product under a condition, it is a group of its own.
-        if (kLast < kAll && stage >= config.stages() - config.phases())
+        if (kLast < kAll && stage >= config.stages() - config.chunk_stages())
           add_products(Int<kLast>{});
         else
           add_products(Int<kAll>{});

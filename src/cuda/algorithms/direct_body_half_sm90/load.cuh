@@ -59,11 +59,11 @@ __device__ void load_inputs(const Maps& maps, unsigned smem) {
       ring.wait_empty(smem + kAt.empty);
       if constexpr (config.prefetches_residual())
         for (int filter = at.filter; stage == 0 && filter < at.filter + config.filters(); filter += 64)
-          ptx::prefetch_box_if(&maps.residual, filter, at.column, at.group, at.row, at.image, mine);
+          ptx::prefetch_box_if(&maps.residual, filter, at.column, at.part(), at.row, at.image, mine);
       const unsigned to = smem + kAt.inputs + ring.slot * config.input_stage_bytes();
       const unsigned full = ring.barrier(smem + kAt.full);
       ptx::mbarrier_arrive_expect_if(full, config.input_bytes(), mine);
-      const int first_row = kRows.phase(config.first_row(stage));
+      const int first_row = kRows.phase(config.first_row(stage)), image = config.input_image(stage, at.image);
       const int column =
           (at.column - kColumns.before()) * kColumns.stride + kColumns.phase(config.first_column(stage));
       if constexpr (config.pixels_first()) {
@@ -74,11 +74,11 @@ __device__ void load_inputs(const Maps& maps, unsigned smem) {
         ptx::load_box_if(to, &maps.x, config.first_channel(stage), column, first_row, at.row - kRows.before(),
                          at.image, full, mine);
       else if constexpr (config.reads_once())
-        ptx::load_box_once_if(to, &maps.x, config.first_channel(stage), column, at.group,
-                              (at.row - kRows.before()) * kRows.stride + first_row, at.image, full, mine);
+        ptx::load_box_once_if(to, &maps.x, config.first_channel(stage), column, at.part(),
+                              (at.row - kRows.before()) * kRows.stride + first_row, image, full, mine);
       else
-        ptx::load_box_if(to, &maps.x, config.first_channel(stage), column, at.group,
-                         (at.row - kRows.before()) * kRows.stride + first_row, at.image, full, mine);
+        ptx::load_box_if(to, &maps.x, config.first_channel(stage), column, at.part(),
+                         (at.row - kRows.before()) * kRows.stride + first_row, image, full, mine);
       ring.next();
     }
   }
@@ -128,16 +128,19 @@ __device__ void load_inputs_anywhere(const unsigned short* __restrict__ x, unsig
 #pragma unroll 1
       for (int i = thread; i < kPixelPieces; i += kLoadingThreads) {
         const int pixel = i / kPieces, piece = i % kPieces, line = pixel / config.pitch();
-        const int image = at.image + line / config.box_rows();
+        const int image = config.input_image(stage, at.image + line / config.box_rows());
         const int row = (at.row - kRows.before() + line % config.box_rows()) * kRows.stride + row_phase;
         const int column =
             (at.column - kColumns.before() + pixel % config.pitch()) * kColumns.stride + column_phase;
         const int channel = config.first_channel(stage) + 8 * piece;
-        const bool inside = image < config.batch() && row >= 0 && row < kRows.input && column >= 0 &&
-                            column < kColumns.input && channel < kDepth;
+        const bool inside = at.volume < config.volumes() && image >= 0 && image < config.input_batch() &&
+                            row >= 0 && row < kRows.input && column >= 0 && column < kColumns.input &&
+                            channel < kDepth;
         unsigned words[4] = {0, 0, 0, 0};
         if (inside) {
-          const long long at_pixel = (1LL * image * kRows.input + row) * kColumns.input + column;
+          const long long at_pixel =
+              ((1LL * at.volume * config.input_batch() + image) * kRows.input + row) * kColumns.input +
+              column;
           const unsigned short* const from =
               x + (at_pixel * config.conv.groups + at.group) * kDepth + channel;
 #pragma unroll

@@ -96,14 +96,14 @@ struct Store {
 
   // The index of a pixel of y, counted through all images: ints where these do.
   static constexpr auto kOne = [] {
-    if constexpr (1LL * a.n * a.p * a.q < DirectBodyHalfSm90::kInt)
+    if constexpr (1LL * a.n * a.z * a.p * a.q < DirectBodyHalfSm90::kInt)
       return 1;
     else
       return 1LL;
   }();
   template <class Pixel>
   __device__ static long long offset(Pixel pixel, int filter) {
-    constexpr int kPlane = a.p * a.q;
+    constexpr int kPlane = a.z * a.p * a.q;
     return config.nchw ? (1LL * (pixel / kPlane) * a.k + filter) * kPlane + pixel % kPlane
                        : 1LL * pixel * a.k + filter;
   }
@@ -120,11 +120,12 @@ struct Store {
       const int row = corner.row + index / config.columns % config.rows;
       const int pixel_column = corner.column + index % config.columns;
       if (image >= config.batch() || row >= kRows || pixel_column >= kColumns ||
-          corner.filter + column >= a.group_filters())
+          corner.volume >= config.volumes() || corner.filter + column >= a.group_filters())
         continue;
       const unsigned at =
           staging + column / 64 * kBlockBytes + config.staged_at(index, column % 64 / 8) + column % 8 * 2;
-      f(at, (kOne * image * kRows + row) * kColumns + pixel_column, first_filter() + column);
+      f(at, (kOne * (corner.volume * config.batch() + image) * kRows + row) * kColumns + pixel_column,
+        first_filter() + column);
     }
   }
 
@@ -137,7 +138,7 @@ struct Store {
   // several where those are few, and keep their place from filter to filter.
   template <bool kToTensor, class Half>
   __device__ __forceinline__ void move_runs(Half* __restrict__ tensor) const {
-    constexpr int kRun = config.run(), kRuns = config.tile_outputs() / kRun, kPlane = a.p * a.q;
+    constexpr int kRun = config.run(), kRuns = config.tile_outputs() / kRun, kPlane = a.z * a.p * a.q;
     constexpr int kAbreast = kRuns > 16 ? 1 : kRuns > 8 ? 2 : kRuns > 4 ? 4 : 8, kLanes = 32 / kAbreast;
     constexpr int kSteps = kBlocks * 16 / kAbreast, kAtOnce = kRun == 8 ? 2 : lesser(4, kSteps);
     const int lane = thread % 32, first = thread / 32 * 16 + lane / kLanes;
@@ -145,11 +146,13 @@ struct Store {
     for (int run = lane % kLanes; run < kRuns; run += kLanes) {
       const int image = run * kRun / (config.rows * config.columns);
       const int row = run * kRun / config.columns % config.rows, column = run * kRun % config.columns;
-      if (corner.image + image >= config.batch() || corner.row + row >= kRows ||
-          corner.column + column >= kColumns)
+      if (corner.image + image >= config.batch() || corner.volume >= config.volumes() ||
+          corner.row + row >= kRows || corner.column + column >= kColumns)
         continue;
       const auto pixel =
-          (kOne * (corner.image + image) * kRows + corner.row + row) * kColumns + corner.column + column;
+          (kOne * (corner.volume * config.batch() + corner.image + image) * kRows + corner.row + row) *
+              kColumns +
+          corner.column + column;
       Half* const from_first = tensor + offset(pixel, first_filter() + first);
       const unsigned at = staged_row(first) + 2 * config.column_of(image, row, column);
 #pragma unroll 1
@@ -200,7 +203,7 @@ struct Store {
       wait_until_free();
       ptx::mbarrier_arrive_expect_if(residual_full, kBlocks * config.tile_outputs() * 128, mine);
       for_blocks([&](unsigned to, int filter) {
-        ptx::load_box_if(to, &maps.residual, filter, corner.column, corner.group, corner.row, corner.image,
+        ptx::load_box_if(to, &maps.residual, filter, corner.column, corner.part(), corner.row, corner.image,
                          residual_full, mine);
       });
     } else if constexpr (a.residual) {
@@ -286,7 +289,7 @@ struct Store {
       ptx::fence_proxy_async();
       sync();
       for_blocks([&](unsigned from, int filter) {
-        ptx::store_box_if(&maps.y, filter, corner.column, corner.group, corner.row, corner.image, from,
+        ptx::store_box_if(&maps.y, filter, corner.column, corner.part(), corner.row, corner.image, from,
                           thread == 0);
       });
       if (thread == 0) ptx::bulk_commit_group();
@@ -307,10 +310,10 @@ struct Store {
       const long long output = offset(pixel, filter);
       float other = 0;
       if constexpr (a.residual) other = load_element<a.y_type>(residual, output);
-      store_element<a.y_type>(
-          y, output,
-          exact_output<config>(x, packed, static_cast<int>(pixel / (a.p * a.q)), filter,
-                               static_cast<int>(pixel / a.q % a.p), static_cast<int>(pixel % a.q), other));
+      const int frame = static_cast<int>(pixel / (a.p * a.q)), row = static_cast<int>(pixel / a.q % a.p);
+      store_element<a.y_type>(y, output,
+                              exact_output<config>(x, packed, frame / a.z, filter, row,
+                                                   static_cast<int>(pixel % a.q), other, frame % a.z));
     });
   }
 };
