@@ -289,22 +289,25 @@ TEST(ImplicitGemmHalfSm90, AlignsItsRegions) {
 
 TEST(ImplicitGemmHalfSm90, RefusesWithAReason) {
   const std::string shape = "mb2ic16ih32oc17kh3ph1", rest = " layout=nhwc dtype=bf16";
-  expect_refusals(algorithm(), {{shape + rest, "this is 8.0", {8, 0}},
-                                {shape + rest, "this is 10.0", {10, 0}},
-                                {shape + " layout=nhwc", "f16, bf16 tensors only"},
-                                {shape + " layout=nhwc dtype=bf16:bf16:f32", "f16, bf16 tensors only"},
-                                {shape + " layout=nhwc dtype=bf16:bf16:bf16:f16", "one type"},
-                                {shape + " dtype=f32", "tensors"},
-                                {shape + rest + " dir=bwd_d", "forward"},
-                                {"mb2g2ic48ih32oc64kh3ph1" + rest, "not of 24 and 32"},
-                                {"mb2g2ic64ih32oc48kh3ph1" + rest, "not of 32 and 24"},
-                                {"mb2g2ic88ih32oc80kh3ph1" + rest, "in eights"},
-                                {"mb2g2ic80ih32oc80kh3ph17" + rest, "of several groups from 16 pixels"},
-                                {"mb2ic12ih32oc16kh3ph1" + rest, "multiples of 8"},
-                                {"mb2ic16ih64oc16kh3sh9ph1" + rest, "strides up to 8"},
-                                {"mb2ic16ih64oc16kh3ph129" + rest, "128 pixels"},
-                                {"mb1ic16ih600oc16kh3dh127" + rest, "128 pixels"},
-                                {"mb1048576ic8ih1024oc8kh1" + rest, "30 bits"}});
+  expect_refusals(algorithm(),
+                  {{shape + rest, "this is 8.0", {8, 0}},
+                   {shape + rest, "this is 10.0", {10, 0}},
+                   {shape + " layout=nhwc", "f16, bf16 tensors only"},
+                   {shape + " layout=nhwc dtype=bf16:bf16:f32", "f16, bf16 tensors only"},
+                   {shape + " layout=nhwc dtype=bf16:bf16:bf16:f16", "one type"},
+                   {shape + " dtype=f32", "tensors"},
+                   {shape + rest + " dir=bwd_d", "forward"},
+                   {"mb2g2ic48ih32oc64kh3ph1" + rest, "not of 24 and 32"},
+                   {"mb2g2ic64ih32oc48kh3ph1" + rest, "not of 32 and 24"},
+                   {"mb2g2ic88ih32oc80kh3ph1" + rest, "in eights"},
+                   {"mb2g2ic80ih32oc80kh3ph17" + rest, "of several groups or frames from 16 pixels"},
+                   {"mb1ic16id40ih32iw32oc16kd3kh3kw3pd17ph1pw1" + rest, "frames from 16 pixels"},
+                   {"mb1g2ic128id4ih32iw32oc128kd3kh3kw3pd1ph1pw1" + rest, "one group"},
+                   {"mb2ic12ih32oc16kh3ph1" + rest, "multiples of 8"},
+                   {"mb2ic16ih64oc16kh3sh9ph1" + rest, "strides up to 8"},
+                   {"mb2ic16ih64oc16kh3ph129" + rest, "128 pixels"},
+                   {"mb1ic16ih600oc16kh3dh127" + rest, "128 pixels"},
+                   {"mb1048576ic8ih1024oc8kh1" + rest, "30 bits"}});
   for (const char* good :
        {"mb2ic16ih32oc17kh3ph1 layout=nhwc dtype=f16:f16:f16:f32 residual=1 act=silu rounding=eager",
         "mb1ic16ih600oc16kh3dh63ph64 layout=nhwc dtype=bf16", "mb1ic8ih1oc1kh1 layout=nhwc dtype=f16"})

@@ -64,7 +64,7 @@ std::string suite_refusal(const std::string& text) {
 }
 
 TEST(Embedded, HoldsTheFilesByteForByte) {
-  ASSERT_EQ(embedded_cases().size(), 6u);
+  ASSERT_EQ(embedded_cases().size(), 7u);
   for (const EmbeddedFile& file : embedded_cases())
     EXPECT_EQ(file.text, read(CONVTUNE_SOURCE_DIR "/cases/" + std::string(file.name))) << file.name;
 }
@@ -97,7 +97,7 @@ TEST(Suites, AreInOrderNamedAndUnique) {
       ++count;
     }
   }
-  EXPECT_THAT(names, ElementsAre("stem", "body", "depthwise", "modern", "half", "edges"));
+  EXPECT_THAT(names, ElementsAre("stem", "body", "depthwise", "modern", "half", "video", "edges"));
   EXPECT_EQ(suite_names(), names);
   EXPECT_EQ(cases.size(), count);
   EXPECT_EQ(keys.size(), count);
@@ -190,7 +190,7 @@ TEST(LoadSuite, StopsAt64MiB) {
 TEST(LoadSuite, UnknownNamesListTheKnown) {
   for (const char* name : {"", "/nowhere/suite.txt", "/"})
     EXPECT_EQ(refusal([&] { load_suite(name); }),
-              fmt::format("'{}' is neither a suite (stem, body, depthwise, modern, half, edges, all) nor a "
+              fmt::format("'{}' is neither a suite (stem, body, depthwise, modern, half, video, edges, all) nor a "
                           "file with problems",
                           name));
   EXPECT_THAT(refusal([] { load_suite("steam"); }), HasSubstr("did you mean 'stem'?"));

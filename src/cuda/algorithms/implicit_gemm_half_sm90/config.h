@@ -102,7 +102,8 @@ struct ImplicitGemmHalfSm90 {
     return step / channel_blocks() / (conv.r * conv.s) * conv.dilation_d;
   }
   constexpr int tap_row(int step) const {
-    return step / channel_blocks() / conv.s % conv.r * conv.dilation_h;
+    const int row = step / channel_blocks() / conv.s;  // counted through all frames
+    return (conv.t == 1 ? row : row % conv.r) * conv.dilation_h;
   }
   constexpr int tap_column(int step) const { return step / channel_blocks() % conv.s * conv.dilation_w; }
   constexpr int first_channel(int step) const { return step % channel_blocks() * channels; }
