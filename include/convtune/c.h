@@ -136,6 +136,26 @@ CONVTUNE_API convtune_status convtune_devices(convtune_text* json);
 /* How many CPU threads convolutions planned from now on may use. */
 CONVTUNE_API convtune_status convtune_set_cpu_threads(int32_t threads);
 
+/* Threads of the program's own that convolutions run on in place of convtune's. */
+typedef void (*convtune_task)(void* task_context, int32_t index);
+typedef struct convtune_cpu_executor {
+  size_t struct_size;
+  /* Calls task(task_context, i) for each i from 0 to tasks - 1, on any threads, and returns when all of those
+   * calls have. One that begins late finds its work done by the others. Called by any thread that runs a
+   * convolution, by several at a time; must return. */
+  void (*parallel_for)(void* context, int32_t tasks, convtune_task task, void* task_context);
+  void* context;       /* handed to parallel_for */
+  int32_t concurrency; /* threads that it has for one call, the caller's counted; at most 1024 */
+  int32_t reserved;    /* 0 */
+} convtune_cpu_executor;
+#define CONVTUNE_CPU_EXECUTOR_INIT \
+  { sizeof(convtune_cpu_executor), 0, 0, 1, 0 }
+/* From now on, convolutions run on the executor, and new plans are for as many threads as its concurrency;
+ * null: on convtune's threads again, as many as at first. The struct is copied; what `context` points to must
+ * stay until another executor is set and no convolution runs that began before. Vendors' libraries keep their
+ * threads. */
+CONVTUNE_API convtune_status convtune_set_cpu_executor(const convtune_cpu_executor* executor);
+
 /* A convolution planned once and run often. Immutable: any number of threads may run it. It may be freed
  * while work that it queued waits on a stream, but not while a thread is in a call with it, nor while a CUDA
  * graph that recorded it may be replayed. */

@@ -31,11 +31,26 @@ Device best_device();
 // Throws Error{no_device} that lists what there is.
 DeviceInfo device_info(Device);
 
-// How many CPU threads a convolution may use from now on (OpenMP's pool; OMP_NUM_THREADS sets the
-// start). Plans keep the number they were made with.
+// How many CPU threads a convolution may use from now on. At first as many as OMP_NUM_THREADS says, and no
+// more than the processors that the process may use by its affinity and its control groups' quota. Plans keep
+// the number they were made with.
 void set_cpu_threads(int threads);
-// More would only fail later, inside OpenMP, with no chance of a message.
 constexpr int kMostCpuThreads = 1024;
+
+// Threads of the program's own that convolutions run on in place of convtune's.
+struct CpuExecutor {
+  int concurrency = 1;  // threads that it has for one call, the caller's counted
+  // Calls task(task_context, i) for each i in [0, tasks), on any threads, and returns when all of those calls
+  // have. One that begins late finds its work done by the others. Called by any thread that runs a
+  // convolution, by several at a time; must not throw.
+  void (*parallel_for)(void* context, int tasks, void (*task)(void* task_context, int index),
+                       void* task_context) = nullptr;
+  void* context = nullptr;
+};
+// From now on, convolutions run on the executor, and new plans are for as many threads as its concurrency;
+// null: on convtune's threads again, as many as at first. What its context points to must stay until another
+// one is set and no convolution runs that began before. Vendors' libraries keep the threads that they have.
+void set_cpu_executor(const CpuExecutor* executor);
 
 // One thing that convtune looked for: a library, an instruction set, a folder.
 struct Probe {

@@ -222,6 +222,14 @@ convtune_status convtune_set_cpu_threads(int32_t threads) {
   return guarded([&] { convtune::set_cpu_threads(threads); });
 }
 
+convtune_status convtune_set_cpu_executor(const convtune_cpu_executor* executor) {
+  return guarded([&] {
+    if (executor == nullptr) return convtune::set_cpu_executor(nullptr);
+    const convtune::CpuExecutor read = read_cpu_executor(executor);
+    convtune::set_cpu_executor(&read);
+  });
+}
+
 convtune_status convtune_plan(const convtune_problem* problem, const char* device, const char* algorithm,
                               const char* config, convtune_convolution** convolution) {
   if (convolution) *convolution = nullptr;

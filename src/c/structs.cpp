@@ -17,6 +17,7 @@ constexpr std::size_t kLargest = 4096;  // no struct of any version: what struct
 
 const convtune_problem kProblem = CONVTUNE_PROBLEM_INIT;
 const convtune_tensors kTensors = CONVTUNE_TENSORS_INIT;
+const convtune_cpu_executor kCpuExecutor = CONVTUNE_CPU_EXECUTOR_INIT;
 const convtune_tune_options kTuneOptions = CONVTUNE_TUNE_OPTIONS_INIT;
 const convtune_bench_options kBenchOptions = CONVTUNE_BENCH_OPTIONS_INIT;
 const convtune_contest_options kContestOptions = CONVTUNE_CONTEST_OPTIONS_INIT;
@@ -159,6 +160,11 @@ void write_problem(const ConvProblem& problem, convtune_problem* to) {
 Tensors read_tensors(const convtune_tensors* tensors) {
   const convtune_tensors from = read(tensors, kTensors, "tensors");
   return {from.x, from.residual, from.dy, from.y, from.dx, from.dw, from.dbias};
+}
+
+CpuExecutor read_cpu_executor(const convtune_cpu_executor* executor) {
+  const convtune_cpu_executor from = read(executor, kCpuExecutor, "executor");
+  return {.concurrency = from.concurrency, .parallel_for = from.parallel_for, .context = from.context};
 }
 
 convtune_tune_options read_tune_options(const convtune_tune_options* options) {

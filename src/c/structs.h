@@ -4,6 +4,7 @@
 
 #include "convtune/c.h"
 #include "convtune/convolution.h"
+#include "convtune/device.h"
 #include "convtune/problem.h"
 #include "convtune/tuner.h"
 
@@ -17,6 +18,8 @@ ConvProblem read_problem(const convtune_problem* problem);
 void write_problem(const ConvProblem& problem, convtune_problem* to);
 
 Tensors read_tensors(const convtune_tensors* tensors);
+
+CpuExecutor read_cpu_executor(const convtune_cpu_executor* executor);
 
 // Checked and with its defaults filled in; null is all defaults.
 convtune_tune_options read_tune_options(const convtune_tune_options* options);

@@ -17,7 +17,7 @@ namespace {
 // Numbers that the type holds exactly.
 std::vector<float> random_values(std::int64_t count, DType type, std::uint64_t seed, TestData data) {
   std::vector<float> values(static_cast<std::size_t>(count));
-  cpu::parallel_for(cpu::backend().info().units, count, [&](int, std::int64_t begin, std::int64_t end) {
+  cpu::parallel_for(cpu::backend().info().units, count, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       const std::uint64_t bits = random_bits(seed, static_cast<std::uint64_t>(i));
       const double real = static_cast<double>(static_cast<std::int64_t>(bits >> 40) - (1 << 23)) / (1 << 23);

@@ -46,7 +46,7 @@ constexpr std::size_t kBytesASample = 4096;  // an output is copied whole where 
 template <class Body>
 void in_parts(std::int64_t count, const Body& body) {
   cpu::parallel_for(cpu::backend().info().units, count,
-                    [&](int, std::int64_t begin, std::int64_t end) { body(begin, end); });
+                    [&](std::int64_t begin, std::int64_t end) { body(begin, end); });
 }
 
 // Tells whether numbers of the type are exact in products of the precision.

@@ -1,6 +1,5 @@
 // Which devices there are, and what was looked for and found: the answers behind `convtune devices`
 // and `convtune doctor`.
-#include <omp.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -19,11 +18,8 @@
 namespace convtune {
 namespace {
 
-Probe probe_openmp() {
-  const int threads = cpu::backend().info().units;
-  return {"OpenMP", true,
-          std::to_string(threads) + (threads == 1 ? " thread" : " threads") + " in use, " +
-              std::to_string(omp_get_num_procs()) + " processors usable"};
+Probe probe_threads() {
+  return {"CPU threads", true, cpu::describe_threads()};
 }
 
 Probe probe_instruction_set() {
@@ -106,8 +102,18 @@ void set_cpu_threads(int threads) {
   cpu::set_threads(threads);
 }
 
+void set_cpu_executor(const CpuExecutor* executor) {
+  if (executor && (executor->concurrency < 1 || executor->concurrency > kMostCpuThreads))
+    throw Error(ErrorKind::invalid_argument, "an executor's concurrency must be 1 to " +
+                                                 std::to_string(kMostCpuThreads) + ", not " +
+                                                 std::to_string(executor->concurrency));
+  if (executor && executor->parallel_for == nullptr)
+    throw Error(ErrorKind::invalid_argument, "an executor needs a function parallel_for, which is null");
+  cpu::set_executor(executor);
+}
+
 std::vector<Probe> probe_environment() {
-  std::vector<Probe> all = {probe_openmp(), probe_instruction_set(), probe_onednn()};
+  std::vector<Probe> all = {probe_threads(), probe_instruction_set(), probe_onednn()};
   for (Probe& probe : cuda::probes()) all.push_back(std::move(probe));
   all.push_back(
       probe_folder("records folder", Database::default_folder(), {"CONVTUNE_DATA_DIR", true}, "record"));

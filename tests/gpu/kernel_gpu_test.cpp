@@ -58,11 +58,10 @@ std::vector<double> expected(const ConvProblem& a, const Tensors& t) {
                                .bias = a.bias ? t.bias.data() : nullptr,
                                .residual = t.residual.data()};
   std::vector<double> y(static_cast<std::size_t>(a.output_elements()));
-  cpu::parallel_for(cpu::backend().info().units, std::ssize(y),
-                    [&](int, std::int64_t begin, std::int64_t end) {
-                      for (std::int64_t i = begin; i < end; ++i)
-                        y[static_cast<std::size_t>(i)] = rounded(a.dtype.y, cpu::oracle(a, values, i).value);
-                    });
+  cpu::parallel_for(cpu::backend().info().units, std::ssize(y), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i)
+      y[static_cast<std::size_t>(i)] = rounded(a.dtype.y, cpu::oracle(a, values, i).value);
+  });
   return y;
 }
 

@@ -1,8 +1,6 @@
 // The ceilings of this CPU, measured: fused multiply-adds a second with the widest vectors it has,
 // and bytes a second when copying memory. Many windows, short against the system's time slices, and
 // no barrier between them: so a busy machine answers nearly what an idle one does.
-#include <omp.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -11,6 +9,7 @@
 #include "cpu/backend/cpu_backend.h"
 #include "cpu/backend/multiply_add.h"
 #include "cpu/base/parallel.h"
+#include "cpu/base/processors.h"
 #include "cpu/tile/instruction_sets.h"
 
 #if defined(__SSE2__)
@@ -30,7 +29,7 @@ double seconds(const auto& work) {
 
 // More threads than processors take turns, and do no more than the processors can.
 double turns(int threads) {
-  return std::min(1.0, static_cast<double>(omp_get_num_procs()) / threads);
+  return std::min(1.0, static_cast<double>(usable_processors()) / threads);
 }
 
 // ---- Copying -----------------------------------------------------------------------------------
@@ -94,7 +93,7 @@ double measure_flops_per_second(int threads) {
     float result = 0;  // kept, so that the work is
   };
   std::vector<Measured> measured(threads);
-  parallel_for(threads, threads, [&](int, int64_t begin, int64_t end) {
+  parallel_for(threads, threads, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       for (double total = 0; total < kSeconds;) {
         const double window = seconds([&] { measured[i].result += kernel.run(kRounds); });
@@ -122,7 +121,7 @@ double measure_bytes_per_second(int threads, Backend& on) {
 
   double best = 0;
   for (const auto copy : {copy_plain, copy_non_temporal}) {
-    parallel_for(threads, threads, [&](int, int64_t begin, int64_t end) {
+    parallel_for(threads, threads, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         windows[i].clear();
         double total = 0;

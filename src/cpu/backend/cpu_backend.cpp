@@ -2,14 +2,13 @@
 #include "cpu/backend/cpu_backend.h"
 
 #include <fmt/format.h>
-#include <omp.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <fstream>
 #include <map>
 #include <mutex>
@@ -19,7 +18,9 @@
 #include "base/private_file.h"
 #include "contract/backend.h"
 #include "cpu/base/memory_limit.h"
-#include "cpu/base/parallel.h"
+#include "cpu/base/openmp.h"
+#include "cpu/base/processors.h"
+#include "cpu/base/thread_pool.h"
 #include "cpu/base/undisturbed.h"
 #include "cpu/tile/instruction_sets.h"
 
@@ -73,13 +74,6 @@ std::string kib(std::int64_t bytes) {
   return std::to_string(bytes / 1024) + " KiB";
 }
 
-// How many processors this process may run on: fewer than the machine has, in a container.
-int usable_processors() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
-  return omp_get_num_procs();
-}
-
 DeviceInfo look_up() {
   DeviceInfo info;
   auto fields = cpuinfo();
@@ -103,16 +97,26 @@ thread_local Witness last_witness;
 class CpuBackend final : public Backend {
  public:
   CpuBackend() : machine_(look_up()) {
-    const int wanted = std::min(omp_get_max_threads(), usable_processors()), team = team_of(wanted);
+    const int wanted = std::min(openmp_threads(), usable_processors()), team = members_of(wanted);
     if (team < wanted)
       warn_once("cpu",
                 fmt::format("of {} threads the system starts {}, which are used; its limit of processes "
                             "or of memory is reached",
                             wanted, team));
+    threads_at_first_ = team;
     set_threads(team);
   }
 
   const DeviceInfo& info() const override { return *info_.load(std::memory_order_acquire); }
+
+  // An executor that was set stays: a loop that began before may still use it.
+  void set_executor(const CpuExecutor* executor) {
+    {
+      const std::lock_guard lock(mutex_);
+      use_executor(executor ? &executors_.emplace_back(*executor) : nullptr);
+    }
+    set_threads(executor ? executor->concurrency : threads_at_first_);
+  }
 
   // An info that was handed out stays as it was: one for every number of threads ever set.
   void set_threads(int threads) {
@@ -181,6 +185,8 @@ class CpuBackend final : public Backend {
   const DeviceInfo machine_;  // without the number of threads
   Mutex mutex_;
   std::map<int, DeviceInfo> infos_;  // by threads; a node never moves
+  std::deque<CpuExecutor> executors_;
+  int threads_at_first_ = 1;
   std::atomic<const DeviceInfo*> info_ = nullptr;
   std::atomic<std::size_t> allocations_ = 0;
 };
@@ -206,7 +212,20 @@ std::string describe_caches(const DeviceInfo& info) {
 
 void set_threads(int threads) {
   cpu_backend().set_threads(threads);
-  omp_set_num_threads(threads);
+}
+
+void set_executor(const CpuExecutor* executor) {
+  cpu_backend().set_executor(executor);
+}
+
+std::string describe_threads() {
+  const int threads = backend().info().units, usable = usable_processors();
+  std::string text =
+      fmt::format("{} in use{}; {} usable", threads, uses_executor() ? ", of the program's own" : "",
+                  usable == 1 ? "1 processor" : fmt::format("{} processors", usable));
+  if (const auto quota = processor_quota())
+    text += fmt::format(", by a quota of {:.3g} of its control group", *quota);
+  return text;
 }
 
 }  // namespace convtune::cpu

@@ -4,11 +4,14 @@
 #include <string>
 
 #include "contract/backend.h"
+#include "convtune/device.h"
 
 namespace convtune::cpu {
 
 Backend& backend();                              // the CPU, with the number of threads of this moment
 void set_threads(int threads);                   // from now on; at least 1
+void set_executor(const CpuExecutor*);           // from now on, with its number of threads; null: as at first
+std::string describe_threads();                  // how many are used, whose they are, and what limits them
 std::string describe_caches(const DeviceInfo&);  // their sizes, and how far measurements reach past them
 
 // The ceilings: fused multiply-adds a second and copied bytes a second with `threads` threads, in memory of

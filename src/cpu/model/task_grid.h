@@ -31,7 +31,7 @@ struct TaskGrid {
            number(height * width) * number(part * task_filters);
   }
 
-  // The first thread's share of all work, over an equal share: parallel_for() cuts the tasks into runs, of
+  // The first thread's share of all work, over an equal share: tasks are shared out in runs, of
   // which the first is as long as any and has the whole tiles of a plane.
   double longest_share(std::int64_t threads) const {
     if (tasks() == 0) return 1;

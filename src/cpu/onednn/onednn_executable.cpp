@@ -9,7 +9,7 @@
 
 #include "base/fork_gate.h"
 #include "convtune/error.h"
-#include "cpu/base/parallel.h"
+#include "cpu/base/openmp.h"
 
 namespace convtune::cpu {
 
@@ -32,7 +32,7 @@ class Execution {
  private:
   // Its code is made for so many threads, and asks libgomp for each.
   static int startable(int threads) {
-    if (const int team = team_of(threads); team < threads)
+    if (const int team = openmp_team_of(threads); team < threads)
       throw Error(ErrorKind::unsupported,
                   fmt::format("oneDNN needs {} threads here, and the system starts {}; raise the limit of "
                               "processes or memory, or ask for fewer threads",

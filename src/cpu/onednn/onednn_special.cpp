@@ -76,7 +76,7 @@ bool within(DType type, const void* tensor, std::int64_t count, float limit, int
     return false;
   };
   std::atomic<bool> all = true;
-  parallel_for(used, (count + kLanes - 1) / kLanes, [&](int, std::int64_t begin, std::int64_t end) {
+  parallel_for(used, (count + kLanes - 1) / kLanes, [&](std::int64_t begin, std::int64_t end) {
     if (!right(begin * kLanes, std::min(end * kLanes, count) - begin * kLanes)) all = false;
   });
   return all;
@@ -170,7 +170,7 @@ class OnednnSpecial final : public Executable {
     const std::vector<float> residual =
         to_floats(a.dtype.y, tensors.residual, a.residual ? a.output_elements() : 0);
     const std::int64_t plane = a.layout == Layout::nchw ? a.z() * a.p() * a.q() : 1;
-    parallel_for(device_.units, a.output_elements(), [&](int, std::int64_t begin, std::int64_t end) {
+    parallel_for(device_.units, a.output_elements(), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {
         const auto at = static_cast<std::size_t>(i);
         const auto k = static_cast<std::size_t>(i / plane % a.k);

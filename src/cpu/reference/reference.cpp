@@ -55,7 +55,7 @@ class ReferenceExecutable final : public Executable {
     const auto* const w = static_cast<const float*>(packed);
     if (problem_.direction != Direction::forward) return run_backward(tensors, w);
     const std::vector<float> x = to_floats(problem_.dtype.x, tensors.x, problem_.input_elements());
-    parallel_for(threads_, problem_.n * problem_.k, [&](int, int64_t begin, int64_t end) {
+    parallel_for(threads_, problem_.n * problem_.k, [&](int64_t begin, int64_t end) {
       for (int64_t plane = begin; plane < end; ++plane)
         for (int64_t z = 0; z < problem_.z(); ++z)
           write_plane(x.data(), w, tensors, plane / problem_.k, plane % problem_.k, z);
@@ -72,7 +72,7 @@ class ReferenceExecutable final : public Executable {
     const HostValues values{.x = x.data(), .w = w, .dy = dy.data()};
     const ResultShape result = result_of(a);
     void* const to = for_weights ? tensors.dw : tensors.dx;
-    parallel_for(threads_, result.elements + result.bias_elements, [&](int, int64_t begin, int64_t end) {
+    parallel_for(threads_, result.elements + result.bias_elements, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const double value = oracle(a, values, i).value;
         if (i < result.elements)

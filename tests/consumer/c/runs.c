@@ -168,8 +168,37 @@ static void every_direction(void) {
   convtune_convolution_free(conv);
 }
 
+/* One after the other, on the caller's thread: as right as any. */
+static int executed = 0;
+static void execute(void* context, int32_t tasks, convtune_task task, void* task_context) {
+  int32_t i;
+  ++*(int*)context;
+  for (i = 0; i < tasks; ++i) task(task_context, i);
+}
+
+static void on_an_executor(void) {
+  convtune_cpu_executor executor = CONVTUNE_CPU_EXECUTOR_INIT;
+  convtune_text text = {NULL, 0};
+  REFUSED("parallel_for", convtune_set_cpu_executor(&executor));
+  executor.parallel_for = execute, executor.context = &executed, executor.concurrency = 0;
+  REFUSED("concurrency", convtune_set_cpu_executor(&executor));
+  executor.concurrency = 3;
+  CHECK(convtune_set_cpu_executor(&executor) == CONVTUNE_OK);
+  executor.context = NULL; /* it was copied */
+  CHECK(convtune_devices(&text) == CONVTUNE_OK);
+  CHECK(holds(&text, "\"units\":3"));
+  planned_packed_run("reference");
+  CHECK(executed > 0);
+  CHECK(convtune_set_cpu_executor(NULL) == CONVTUNE_OK);
+  executed = 0;
+  planned_packed_run("reference");
+  CHECK(executed == 0);
+  CHECK(convtune_set_cpu_threads(2) == CONVTUNE_OK);
+}
+
 void runs(void) {
   plans_that_cannot_be();
+  on_an_executor();
   planned_packed_run(NULL);
   planned_packed_run("reference");
   every_direction();

@@ -1,0 +1,32 @@
+// OpenMP as far as oneDNN needs it: its threads are GNU's OpenMP's (docs/decisions/0003), and a team of them
+// has to be startable, to survive a fork, and to be left alone by signals. Loops of convtune's own run on
+// thread_pool.h.
+#pragma once
+
+#include <csignal>
+
+namespace convtune::cpu {
+
+// How many threads OMP_NUM_THREADS or omp_set_num_threads() asks for, else how many processors there are.
+int openmp_threads();
+
+// How large a team of this thread's is that has so many threads, or as many as the system lets it start:
+// where one cannot be started, libgomp ends the process. Asked before every region; the answer is known where
+// the team was as large before.
+int openmp_team_of(int threads);
+
+// While one lives, handlers of signals wait, on the thread that made it and on the others of its team (on
+// those for good): for code that a handler on its thread's stack would break. Signals that tell of an error
+// in the code itself are not held.
+class SignalsHeld {
+ public:
+  explicit SignalsHeld(int threads);
+  ~SignalsHeld() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsHeld(const SignalsHeld&) = delete;
+  SignalsHeld& operator=(const SignalsHeld&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+}  // namespace convtune::cpu
