@@ -7,6 +7,7 @@
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -33,8 +34,9 @@ using std::chrono::microseconds;
 constexpr microseconds kLook{50};
 // It was not on a processor between two looks at the clock that lie further apart.
 constexpr microseconds kAway{50};
-// A worker leaves its loop after so long. Linux takes a processor away after 1.4 ms at the least.
-constexpr microseconds kStint{1000};
+// A worker offers its processor after so long, and leaves its loop before it does: Linux takes a processor
+// away after 1.4 ms at the least. It stays longer where nobody took the offer.
+constexpr microseconds kStint{1000}, kLongestStint{32000};
 // So long a caller waits awake for those that have begun.
 constexpr microseconds kWait{100};
 // Threads that the system refused are asked for again after so long.
@@ -61,7 +63,10 @@ alignas(64) constinit std::atomic<int> workers = 0;
 constinit std::atomic<bool> starting = false;
 constinit std::atomic<Clock::rep> refused_until = 0;
 
-thread_local constinit Clock::rep stint_began = 0;  // of a worker inside of a loop
+// Of a worker: its number from 1 on, since when it has worked without a pause, and how long it may.
+thread_local constinit int number = 0;
+thread_local constinit Clock::time_point stint_began;
+thread_local constinit Clock::duration stint = kStint;
 
 void relax() {
 #if defined(__x86_64__)
@@ -84,6 +89,19 @@ void wake_for(int seats) {
   if (wanted > 0) wake_on(open, wanted);
 }
 
+// Lets others have this worker's processor, if they want it.
+void offer_processor() {
+  const auto before = Clock::now();
+  ::sched_yield();
+  stint_began = Clock::now();
+  stint = stint_began - before > kAway ? kStint : std::min<Clock::duration>(2 * stint, kLongestStint);
+}
+
+long preemptions() {
+  rusage usage{};
+  return ::getrusage(RUSAGE_THREAD, &usage) == 0 ? usage.ru_nivcsw : 0;
+}
+
 // Works on a loop that has a seat. Returns whether it did, and on which processor its caller was.
 bool join(int at, int& processor) {
   Loop& loop = loops[static_cast<std::size_t>(at)];
@@ -97,15 +115,18 @@ bool join(int at, int& processor) {
   const auto seats = static_cast<int>(state & kSeats);
   if (seats > 1) wake_for(seats - 1);
   if (seats == 1) open.fetch_and(~(1U << at));
-  stint_began = Clock::now().time_since_epoch().count();
-  loop.member(loop.context, loop.members - seats);
-  const bool leaves = ought_to_leave();
-  stint_began = 0;
+  loop.member(loop.context, 1 + (number - 1) % (loop.members - 1));
+  const auto worked = Clock::now() - stint_began;
+  const bool leaves = worked > stint;
   looking.fetch_add(1);
   if (leaves) open.fetch_or(1U << at);  // the seat is free again, for this worker, too
   state = loop.state.fetch_sub(leaves ? kInside - kSeat : kInside, std::memory_order_release);
   if ((state & kSleeps) != 0 && (state & kAllInside) == kInside) wake_on(loop.state, 1);
-  if (leaves) ::sched_yield();
+  if (worked > kStint) {
+    thread_local long before = 0;
+    if (const long now = preemptions(); now != before) before = now, stint = kStint;
+  }
+  if (worked > kStint / 2) offer_processor();
   return true;
 }
 
@@ -126,14 +147,16 @@ void wait_for_loop(bool awake, int callers_processor) {
   asleep.fetch_add(1);
   looking.fetch_sub(1);
   if (open.load() == 0) sleep_on(open, 0);
+  stint_began = Clock::now();
   looking.fetch_add(1);
   asleep.fetch_sub(1);
 }
 
-void* work(void*) {
+void* work(void* own_number) {
   ::pthread_setname_np(::pthread_self(), "convtune");
+  number = static_cast<int>(reinterpret_cast<std::intptr_t>(own_number));
   int processor = -1;
-  auto idle_since = Clock::now();
+  auto idle_since = stint_began = Clock::now();
   for (bool soon = true;;) {
     bool joined = false;
     const auto found = Clock::now();
@@ -167,7 +190,8 @@ void start_workers(int wanted) {
   while (workers.load() < wanted) {
     looking.fetch_add(1);
     pthread_t one;
-    if (::pthread_create(&one, nullptr, work, nullptr) != 0) {
+    if (::pthread_create(&one, nullptr, work, reinterpret_cast<void*>(std::intptr_t{workers.load()} + 1)) !=
+        0) {
       looking.fetch_sub(1);
       refused_until = (Clock::now() + kRefused).time_since_epoch().count();
       break;
@@ -183,7 +207,6 @@ void start_workers(int wanted) {
 void begin_anew() {
   for (Loop& loop : loops) loop.state = kOver;
   taken = 0, open = 0, looking = 0, asleep = 0, workers = 0, starting = false, refused_until = 0;
-  stint_began = 0;
 }
 [[maybe_unused]] const int fork_handler = ::pthread_atfork(nullptr, nullptr, begin_anew);
 
@@ -226,8 +249,7 @@ int members_of(int wanted) {
 }
 
 bool ought_to_leave() {
-  return stint_began != 0 &&
-         Clock::now().time_since_epoch() - Clock::duration(stint_began) > Clock::duration(kStint);
+  return number != 0 && Clock::now() - stint_began > stint;
 }
 
 void work_together(int members, void (*member)(void* context, int index), void* context) {
