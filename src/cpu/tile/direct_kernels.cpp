@@ -58,22 +58,27 @@ void tile(const TileArgs& shared) {
   if constexpr (sizeof(T) == 2)
     for (; tap != end; ++tap) add(*tap, [](const float* x) HWY_ATTR { return load_lower(x); });
   if (!args.y) return store_sums(acc, args.acc, args.acc_stride);
-  activate_tile(acc, args.epilogue);
-  store_tile<channels, vectors, T>(
-      acc, {static_cast<T*>(args.y), args.y_stride, args.y_channels, args.skip, args.count, args.stream});
+  const TilePlace<T> place{
+      static_cast<T*>(args.y), args.y_stride, args.y_channels, args.skip, args.count, args.stream};
+  finish_tile(acc, args.epilogue, place, args.residual);
+  store_tile(acc, place);
 }
 
 template <class T>
-void finish(const float* acc, float bias, const Epilogue& epilogue, T* y, std::int64_t count) {
+void finish(const float* acc, float bias, const Epilogue& epilogue, const Outputs<T>& to,
+            std::int64_t count) {
   const Floats d;
   const Vector b = hn::Set(d, bias);
+  if (to.residual != nullptr || !epilogue.has_bounds())
+    return finish_run([&](std::int64_t i) HWY_ATTR { return hn::Add(hn::LoadU(d, acc + i), b); }, epilogue,
+                      to, count);
   for (std::int64_t i = 0; i < count; i += kLanes) {
     const Vector value =
         activate<Activation::clip>(hn::Add(hn::LoadU(d, acc + i), b), epilogue.alpha, epilogue.beta);
     if (count - i >= kLanes)
-      store(value, y + i);
+      store(value, to.y + i);
     else
-      store_lanes(value, y + i, 0, count - i);
+      store_lanes(value, to.y + i, 0, count - i);
   }
 }
 

@@ -24,12 +24,13 @@ struct TileArgs {
   std::int64_t acc_stride;  // floats, whole vectors
 
   // Where the sums go: to acc when y is null, else those of positions [skip, count) finished into the
-  // outputs of the first y_channels channels: y[i * y_stride + l] = act(sum[i][l] + bias[i]). skip is less
-  // than a vector.
+  // outputs of the first y_channels channels: y[i * y_stride + l] = act(sum[i][l] + bias[i] +
+  // residual[i][l]). skip is less than a vector.
   void* y = nullptr;  // of floats, or of bf16 where words are pairs
   std::int64_t y_stride = 0, y_channels = 0, skip = 0, count = 0;
   const float* bias = nullptr;
   Epilogue epilogue{};
+  const void* residual = nullptr;  // null, or as y lies
   std::int64_t halves = 0;
   bool stream = false;  // whole, aligned vectors go past the caches
 };
@@ -39,9 +40,12 @@ using TileShape = RegisterTile<TileKernel>;  // of output channels
 struct DirectKernels {
   int lanes;                                    // floats in a vector
   RegisterTiles<TileKernel> tiles, bf16_tiles;  // bf16_tiles: none where no pairs are multiplied
-  // y[i] = act(acc[i] + bias): one run of an output row. acc must be readable a vector past its end.
-  void (*finish)(const float* acc, float bias, const Epilogue& epilogue, float* y, std::int64_t count);
-  void (*finish_bf16)(const float* acc, float bias, const Epilogue& epilogue, Bf16* y, std::int64_t count);
+  // y[i] = act(acc[i] + bias + residual[i]): one run of an output row. acc must be readable a vector past its
+  // end.
+  void (*finish)(const float* acc, float bias, const Epilogue& epilogue, const Outputs<float>& to,
+                 std::int64_t count);
+  void (*finish_bf16)(const float* acc, float bias, const Epilogue& epilogue, const Outputs<Bf16>& to,
+                      std::int64_t count);
   // Orders stores past the caches before whatever follows.
   void (*fence)();
   // to[j][i] = from[i * stride + j] for i in [0, count), j in [0, phases): one row split by column

@@ -25,7 +25,7 @@ namespace convtune::cpu {
 namespace HWY_NAMESPACE {
 
 // The activation of whole, aligned vectors in memory (tile_epilogue_kernels.cpp).
-void activate_stored(float* values, std::int64_t vectors, Epilogue epilogue);
+void activate_stored(float* values, std::int64_t vectors, Activation activation, float alpha, float beta);
 
 template <class T>
 HWY_INLINE bool begins_vector(const T* y) {
@@ -97,7 +97,7 @@ HWY_INLINE void finish_tile(SizedVector (&values)[rows][vectors], const Epilogue
           stored, vectors, rows,
           {static_cast<const Element*>(residual), to.y_step, to.rows, to.skip, to.count, false});
     }
-    activate_stored(stored, rows * vectors, epilogue);
+    activate_stored(stored, rows * vectors, epilogue.activation, epilogue.alpha, epilogue.beta);
     CONVTUNE_UNROLL
     for (int i = 0; i < rows * vectors; ++i)
       values[i / vectors][i % vectors] = hn::Load(d, stored + i * kLanes);
@@ -175,6 +175,22 @@ HWY_INLINE void store_tile(const SizedVector (&values)[rows][vectors], const Til
       else
         store_lanes(values[i][v], y, skip, count);
     }
+  }
+}
+
+// y[i] = act(sums(i) + residual[i]) for i in [0, count), where sums(i) is a vector from i on.
+template <class T, class Sums>
+HWY_INLINE void finish_run(Sums&& sums, const Epilogue& epilogue, const Outputs<T>& to, std::int64_t count) {
+  constexpr int kVectors = 4;
+  for (std::int64_t i = 0; i < count; i += kVectors * kLanes) {
+    SizedVector values[1][kVectors];
+    CONVTUNE_UNROLL
+    for (int v = 0; v < kVectors; ++v)
+      values[0][v] = i + v * kLanes < count ? sums(i + v * kLanes) : hn::Zero(Floats());
+    const Outputs<T> at = to + i;
+    const TilePlace<T> place{at.y, 0, 1, 0, count - i, false};
+    finish_tile(values, epilogue, place, at.residual);
+    store_tile(values, place);
   }
 }
 

@@ -1,8 +1,10 @@
-// The activation of a problem for kernels that finish sums in registers.
+// What becomes of sums, for kernels that finish them in registers.
 #pragma once
 
+#include <cstdint>
 #include <limits>
 
+#include "contract/backend.h"
 #include "convtune/problem.h"
 
 namespace convtune::cpu {
@@ -21,6 +23,22 @@ inline Epilogue epilogue_of(const ConvProblem& problem) {
   if (problem.activation == Activation::none) return {};
   if (problem.activation == Activation::relu) return {.activation = Activation::clip, .alpha = 0};
   return {problem.activation, problem.alpha, problem.beta};
+}
+
+// Where outputs go, and the residual that is added to them: null, or as they lie, and perhaps they
+// themselves.
+template <class T>
+struct Outputs {
+  T* y;
+  const T* residual;
+
+  Outputs operator+(std::int64_t elements) const {
+    return {y + elements, residual == nullptr ? nullptr : residual + elements};
+  }
+};
+template <class T>
+Outputs<T> outputs_of(const ConvProblem& problem, const Tensors& tensors) {
+  return {static_cast<T*>(tensors.y), problem.residual ? static_cast<const T*>(tensors.residual) : nullptr};
 }
 
 }  // namespace convtune::cpu

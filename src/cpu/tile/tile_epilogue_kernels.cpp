@@ -30,8 +30,8 @@ HWY_INLINE void activate_by(Activation wanted, float* values, std::int64_t vecto
          ...);
 }
 
-void activate_stored(float* values, std::int64_t vectors, Epilogue epilogue) {
-  activate_by(epilogue.activation, values, vectors, epilogue.alpha, epilogue.beta, Activations());
+void activate_stored(float* values, std::int64_t vectors, Activation activation, float alpha, float beta) {
+  activate_by(activation, values, vectors, alpha, beta, Activations());
 }
 
 }  // namespace HWY_NAMESPACE

@@ -210,7 +210,7 @@ TEST_P(CpuAlgorithms, FinishesByEveryActivationBesideAResidual) {
       problem.alpha = problem.beta = 0;
       if (problem.activation == Activation::clip) problem.alpha = -0.5F, problem.beta = 1.5F;
       if (problem.activation == Activation::leaky_relu) problem.alpha = 0.25F;
-      if (!takes(problem)) continue;
+      ASSERT_TRUE(takes(problem)) << to_string(problem);
       Host host(problem);
       const std::vector<Config> kinds = one_of_each_kind(problem);
       const Config& config = kinds[pair % kinds.size()];

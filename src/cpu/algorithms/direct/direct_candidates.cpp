@@ -12,6 +12,7 @@
 #include "cpu/model/estimates.h"
 #include "cpu/tile/direct_kernels.h"
 #include "cpu/tile/instruction_sets.h"
+#include "problem/activation.h"
 
 namespace convtune::cpu {
 namespace {
@@ -144,8 +145,8 @@ double direct_cycles(const ConvProblem& problem, const DeviceInfo& info, const D
 }
 
 Support direct_supports(const ConvProblem& problem, const DeviceInfo& info) {
-  const Abilities abilities{.types = {DType::f32, DType::bf16},
-                            .activations = {Activation::none, Activation::relu, Activation::clip}};
+  const Abilities abilities{
+      .types = {DType::f32, DType::bf16}, .activations = all_activations(), .residual = true};
   if (Support support = within(abilities, problem); !support) return support;
   const int bits = widest_vector_bits(info);
   if (problem.dtype.x == DType::bf16) {

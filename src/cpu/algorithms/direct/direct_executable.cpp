@@ -63,7 +63,12 @@ class DirectExecutable final : public Executable {
 
   void run(const Tensors& tensors, const void* packed, Stream) const override {
     const auto* weights = static_cast<const float*>(packed);
-    auto* output = static_cast<T*>(tensors.y);
+    const Outputs<T> outputs = outputs_of<T>(problem_, tensors);
+    // y may be the residual, which is read before it is written.
+    const bool repairs = weights[flag_offset()] != 0;
+    std::vector<float> residual;
+    if (repairs && problem_.residual)
+      residual = to_floats(problem_.dtype.y, tensors.residual, problem_.output_elements());
     parallel_tasks(threads_, geometry_.tasks, [&](TaskQueue& tasks) {
       thread_local Scratch scratch;
       // Lines that begin before their first output (first_skipped()) read up to a vector before the window.
@@ -79,12 +84,12 @@ class DirectExecutable final : public Executable {
         }
         staged = tile.index;
         const float* const inputs = config_.staged != 0 ? window : inputs_of(tile, tensors.x);
-        compute(tile, task % geometry_.filter_tasks, inputs, window + geometry_.window, weights, output,
+        compute(tile, task % geometry_.filter_tasks, inputs, window + geometry_.window, weights, outputs,
                 ahead);
       }
       if (config_.stream) kernels_.fence();
     });
-    if (weights[flag_offset()] != 0) repair(tensors, weights);
+    if (repairs) repair(tensors, weights, residual);
   }
 
  private:
@@ -99,7 +104,7 @@ class DirectExecutable final : public Executable {
   }
   std::int64_t flag_offset() const { return packed_bias(problem_.groups, 0); }
 
-  void repair(const Tensors& tensors, const float* packed) const {
+  void repair(const Tensors& tensors, const float* packed, const std::vector<float>& residual) const {
     std::vector<float> w(static_cast<std::size_t>(problem_.weight_elements())),
         bias(static_cast<std::size_t>(problem_.k));
     const std::int64_t in_filter = problem_.weight_elements() / problem_.k;
@@ -114,7 +119,9 @@ class DirectExecutable final : public Executable {
       bias[static_cast<std::size_t>(k)] = packed[packed_bias(group, filter)];
     }
     const std::vector<float> x = to_floats(problem_.dtype.x, tensors.x, problem_.input_elements());
-    repair_padded_outputs(problem_, {.x = x.data(), .w = w.data(), .bias = bias.data()}, tensors.y);
+    repair_padded_outputs(problem_,
+                          {.x = x.data(), .w = w.data(), .bias = bias.data(), .residual = residual.data()},
+                          tensors.y);
   }
 
   // What is staged after a tile, by a thread whose tasks end before `end`.
@@ -136,22 +143,25 @@ class DirectExecutable final : public Executable {
 
   // All outputs of a tile for the filters of one task, from its window. `sums`: of a register tile.
   void compute(const DirectTile& tile, std::int64_t filter_task, const float* window, float* sums,
-               const float* packed, T* y, WindowAhead& ahead) const {
+               const float* packed, const Outputs<T>& outputs, WindowAhead& ahead) const {
     const DirectGeometry& g = geometry_;
     const std::int64_t lanes = kernels_.lanes, first_filters = filter_task * g.task_filter_blocks;
     const std::int64_t lines = config_.flat ? 1 : tile.rows;
     const std::int64_t length = config_.flat ? (tile.rows - 1) * g.pitch + tile.cols : tile.cols;
     for (std::int64_t line = 0; line < lines; ++line) {
-      const std::int64_t skip = first_skipped(tile, line, length, y);
+      const std::int64_t skip = first_skipped(tile, line, length, outputs.y);
       const LineBlocks blocks((skip + length - 1) / lanes + 1, config_.vectors, g.line_unit);
       for (std::int64_t b = 0; b < blocks.count; ++b) {
         const std::int64_t from = blocks.first(b), to = blocks.first(b + 1);
         // Nothing is read behind x: its last register tile begins earlier and does some outputs again.
         const bool ends = config_.staged == 0 && b + 1 == blocks.count;
         const std::int64_t first = ends ? length - (to - from) * lanes : from * lanes - skip;
-        multiply(tile, first_filters,
-                 {line * g.pitch + first, to - from, line, first, b == 0 ? skip : 0, length - first}, window,
-                 sums, packed, y, ahead);
+        // They may be the residual no more.
+        const std::int64_t again = ends && outputs.residual != nullptr ? from * lanes - first : 0;
+        multiply(
+            tile, first_filters,
+            {line * g.pitch + first, to - from, line, first, b == 0 && !ends ? skip : again, length - first},
+            window, sums, packed, outputs, ahead);
       }
     }
   }
@@ -180,7 +190,7 @@ class DirectExecutable final : public Executable {
 
   // The outputs of a block for the filters of a task, which begin with register tile `first_filters`.
   void multiply(const DirectTile& tile, std::int64_t first_filters, const Block& block, const float* window,
-                float* sums, const float* packed, T* y, WindowAhead& ahead) const {
+                float* sums, const float* packed, const Outputs<T>& outputs, WindowAhead& ahead) const {
     const DirectGeometry& g = geometry_;
     const std::int64_t plane = g.output_rows * g.output_cols;
     const std::int64_t first = first_filters * config_.channels;  // filter, within the group
@@ -191,10 +201,10 @@ class DirectExecutable final : public Executable {
                   .acc = sums,
                   .acc_stride = g.block,
                   .halves = g.taps - g.whole_taps};
-    T* outputs = nullptr;
+    Outputs<T> to{};
     if (g.straight) {
-      outputs = y + (tile.n * problem_.k + tile.group * g.group_filters + first) * plane +
-                (tile.row + block.row) * g.output_cols + tile.col + block.col;
+      to = outputs + ((tile.n * problem_.k + tile.group * g.group_filters + first) * plane +
+                      (tile.row + block.row) * g.output_cols + tile.col + block.col);
       args.y_stride = plane;
       args.y_channels = g.group_filters - first;  // of the register tile and behind it
       args.skip = block.skip;
@@ -206,15 +216,16 @@ class DirectExecutable final : public Executable {
     const TileKernel kernel = tile_.kernels[static_cast<std::size_t>(block.vectors - 1)];
     const std::int64_t end = std::min(first_filters + g.task_filter_blocks, g.filter_blocks);
     for (std::int64_t f = first_filters; f < end; ++f) {
-      args.y = outputs;
+      args.y = to.y, args.residual = to.residual;
       ahead.fetch();
       kernel(args);
       args.weights += g.packed_block;
       if (!g.straight) {
-        store_rows(tile, f, block.position, block.position + block.vectors * kernels_.lanes, sums, packed, y);
+        store_rows(tile, f, block.position, block.position + block.vectors * kernels_.lanes, sums, packed,
+                   outputs);
         continue;
       }
-      outputs += config_.channels * plane;
+      to = to + config_.channels * plane;
       args.y_channels -= config_.channels;
       args.bias += config_.channels;
     }
@@ -230,9 +241,9 @@ class DirectExecutable final : public Executable {
       visit(i, tile.group * g.group_filters + first + i, bias[i]);
   }
 
-  // Adds bias, activates and writes positions [begin, end) of a register tile, row by row.
+  // Adds bias and residual, activates and writes positions [begin, end) of a register tile, row by row.
   void store_rows(const DirectTile& tile, std::int64_t block, std::int64_t begin, std::int64_t end,
-                  const float* acc, const float* packed, T* y) const {
+                  float* acc, const float* packed, const Outputs<T>& outputs) const {
     const DirectGeometry& g = geometry_;
     const std::int64_t q = g.output_cols, plane = g.output_rows * q;
     for (std::int64_t row = begin / g.pitch; row < tile.rows && row * g.pitch < end; ++row) {
@@ -241,22 +252,27 @@ class DirectExecutable final : public Executable {
       if (from >= to) continue;
       const std::int64_t pixel = (tile.row + row) * q + tile.col + from - row * g.pitch;
       for_each_filter(tile, block, packed, [&](std::int64_t i, std::int64_t k, float bias) {
-        const float* values = acc + i * g.block + from - begin;
-        if (problem_.layout == Layout::nchw) {
-          finish(values, bias, y + (tile.n * problem_.k + k) * plane + pixel, to - from);
-        } else {
-          T* out = y + (tile.n * plane + pixel) * problem_.k + k;
-          for (std::int64_t j = 0; j < to - from; ++j) finish(values + j, bias, out + j * problem_.k, 1);
-        }
+        float* const values = acc + i * g.block + from - begin;
+        if (problem_.layout == Layout::nchw)
+          finish(values, bias, outputs + ((tile.n * problem_.k + k) * plane + pixel), to - from);
+        else if constexpr (sizeof(T) == 4)
+          finish_pixels(values, bias, outputs + ((tile.n * plane + pixel) * problem_.k + k), to - from);
       });
     }
   }
 
-  void finish(const float* acc, float bias, T* y, std::int64_t count) const {
+  void finish(const float* acc, float bias, const Outputs<T>& to, std::int64_t count) const {
     if constexpr (sizeof(T) == 2)
-      kernels_.finish_bf16(acc, bias, epilogue_, y, count);
+      kernels_.finish_bf16(acc, bias, epilogue_, to, count);
     else
-      kernels_.finish(acc, bias, epilogue_, y, count);
+      kernels_.finish(acc, bias, epilogue_, to, count);
+  }
+  // Channels last, which are of f32: of so many pixels one channel.
+  void finish_pixels(float* values, float bias, const Outputs<T>& to, std::int64_t count) const {
+    for (std::int64_t j = 0; to.residual != nullptr && j < count; ++j)
+      values[j] += to.residual[j * problem_.k];
+    kernels_.finish(values, bias, epilogue_, {values, nullptr}, count);
+    for (std::int64_t j = 0; j < count; ++j) to.y[j * problem_.k] = values[j];
   }
 
   ConvProblem problem_;

@@ -23,10 +23,10 @@ class ChannelsFirst final : public WinogradExecutable {
 
  private:
   void compute(const WinogradTask& task, const float* x, const float* packed, float* memory,
-               float* y) const override {
+               const Outputs<float>& outputs) const override {
     for_each_chunk(task, [&](std::int64_t from, std::int64_t end) {
       multiply(task, from, end, packed, memory);
-      finish(task, from, end, x, packed, memory, y);
+      finish(task, from, end, x, packed, memory, outputs);
     });
   }
 
@@ -103,7 +103,7 @@ class ChannelsFirst final : public WinogradExecutable {
 
   // Outputs of those channels from their M.
   void finish(const WinogradTask& task, std::int64_t from, std::int64_t end, const float* x,
-              const float* packed, float* memory, float* y) const {
+              const float* packed, float* memory, const Outputs<float>& outputs) const {
     const WinogradGeometry& g = geometry_;
     const std::int64_t p = problem_.p(), q = problem_.q();
     float* const sums = memory + g.sums;
@@ -125,12 +125,19 @@ class ChannelsFirst final : public WinogradExecutable {
           if (!finite)
             for (std::int64_t i = 0; i < count; ++i)
               repair_sum(problem_, x, packed + g.packed_weights, {run.n, k, row, col + i * step}, values[i]);
-          float* const to = y + ((run.n * problem_.k + k) * p + row) * q + col;
-          kernels_.finish(values, bias, epilogue_, step == 1 ? to : values, count);
-          for (std::int64_t i = 0; step != 1 && i < count; ++i) to[i * step] = values[i];
+          finish_row(values, bias, outputs + (((run.n * problem_.k + k) * p + row) * q + col), count);
         }
       });
     }
+  }
+
+  // A row of a plane, or with a dilation every second, third ... of its outputs.
+  void finish_row(float* values, float bias, const Outputs<float>& to, std::int64_t count) const {
+    const std::int64_t step = problem_.dilation_w;
+    if (step == 1) return kernels_.finish(values, bias, epilogue_, to, count);
+    for (std::int64_t i = 0; to.residual != nullptr && i < count; ++i) values[i] += to.residual[i * step];
+    kernels_.finish(values, bias, epilogue_, {values, nullptr}, count);
+    for (std::int64_t i = 0; i < count; ++i) to.y[i * step] = values[i];
   }
 
   std::array<std::vector<std::int32_t>, kMaxTileVectors> channel_offsets_;  // of panels of each width

@@ -29,10 +29,10 @@ class ChannelsLast final : public WinogradExecutable {
   }
 
   void compute(const WinogradTask& task, const float* x, const float* packed, float* memory,
-               float* y) const override {
+               const Outputs<float>& outputs) const override {
     for_each_chunk(task, [&](std::int64_t from, std::int64_t end) {
       multiply(task, from, end, packed, memory);
-      finish(task, from, end, x, packed, memory, y);
+      finish(task, from, end, x, packed, memory, outputs);
     });
   }
 
@@ -96,7 +96,7 @@ class ChannelsLast final : public WinogradExecutable {
 
   // Outputs of those channels from their M.
   void finish(const WinogradTask& task, std::int64_t from, std::int64_t end, const float* x,
-              const float* packed, float* memory, float* y) const {
+              const float* packed, float* memory, const Outputs<float>& outputs) const {
     const WinogradGeometry& g = geometry_;
     const std::int64_t p = problem_.p(), q = problem_.q();
     const std::int64_t first = from * g.block_filters;
@@ -118,7 +118,7 @@ class ChannelsLast final : public WinogradExecutable {
               for (std::int64_t i = 0; i < count; ++i)
                 repair_sum(problem_, x, packed + g.packed_weights, {run.n, k + i, row, col}, values[i]);
             transforms_.finish_pixel(values, bias, epilogue_,
-                                     y + ((run.n * p + row) * q + col) * problem_.k + k, count);
+                                     outputs + (((run.n * p + row) * q + col) * problem_.k + k), count);
           }
       }
     });

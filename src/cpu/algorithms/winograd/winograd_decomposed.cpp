@@ -21,7 +21,7 @@ WinogradDecomposed::WinogradDecomposed(const ConvProblem& problem, const Winogra
 // The products of a block of vectors stay in the first cache: M has [product][output channel of a
 // chunk][tile of the block].
 void WinogradDecomposed::compute(const WinogradTask& task, const float* x, const float* packed, float* memory,
-                                 float* y) const {
+                                 const Outputs<float>& outputs) const {
   const WinogradGeometry& g = geometry_;
   std::vector<WinogradPiece> pieces;
   for_each_block(task, [&](std::int64_t first, std::int64_t width) {
@@ -32,7 +32,7 @@ void WinogradDecomposed::compute(const WinogradTask& task, const float* x, const
                    [&](const WinogradRun& run) { add_pieces(run, pieces); });
     for_each_chunk(task, [&](std::int64_t from, std::int64_t end) {
       multiply_block(task, from, end, first, width, packed, memory);
-      finish_block(task, from, end, width, pieces, x, packed, memory, y);
+      finish_block(task, from, end, width, pieces, x, packed, memory, outputs);
     });
   });
 }
@@ -71,7 +71,8 @@ void WinogradDecomposed::multiply_block(const WinogradTask& task, std::int64_t f
 
 void WinogradDecomposed::finish_block(const WinogradTask& task, std::int64_t from, std::int64_t end,
                                       std::int64_t width, std::span<const WinogradPiece> pieces,
-                                      const float* x, const float* packed, float* memory, float* y) const {
+                                      const float* x, const float* packed, float* memory,
+                                      const Outputs<float>& outputs) const {
   const WinogradGeometry& g = geometry_;
   const std::int64_t first = from * config_.channels,
                      last = std::min(end * config_.channels, g.group_filters);
@@ -79,30 +80,32 @@ void WinogradDecomposed::finish_block(const WinogradTask& task, std::int64_t fro
   for (std::int64_t in_group = first; in_group < last; ++in_group) {
     const std::int64_t k = task.group * g.group_filters + in_group;
     const float bias = packed[packed_bias(task.group, in_group)];
-    const bool finite = transforms_.output_pieces(sums, product_step(width), pieces, bias, epilogue_,
-                                                  y + k * p_ * q_, q_, config_.stream != 0);
-    if (!finite) repair(pieces, k, sums, width, x, packed, memory, y);
+    // What is stored here with a sum that is not finite is computed again, which a residual in y forbids.
+    const bool done = outputs.residual == nullptr &&
+                      transforms_.output_pieces(sums, product_step(width), pieces, bias, epilogue_,
+                                                outputs.y + k * p_ * q_, q_, config_.stream != 0);
+    if (!done) finish_rows(pieces, k, sums, width, x, packed, memory, outputs);
     sums += width * kernels_.lanes;
   }
 }
 
-// Finishes a block with every sum looked at.
-void WinogradDecomposed::repair(std::span<const WinogradPiece> pieces, std::int64_t k, const float* from,
-                                std::int64_t width, const float* x, const float* packed, float* memory,
-                                float* y) const {
+// Finishes a block row by row, with every sum looked at.
+void WinogradDecomposed::finish_rows(std::span<const WinogradPiece> pieces, std::int64_t k, const float* from,
+                                     std::int64_t width, const float* x, const float* packed, float* memory,
+                                     const Outputs<float>& outputs) const {
   const WinogradGeometry& g = geometry_;
   float* const sums = memory + g.sums;
-  transforms_.output(from, product_step(width), width, sums, g.sums_stride);
+  const bool finite = transforms_.output(from, product_step(width), width, sums, g.sums_stride);
   for (const WinogradPiece& piece : pieces)
     for (std::int64_t r = 0; r < piece.rows; ++r) {
       const std::int64_t first = piece.offset + piece.from, in_image = first % (problem_.k * p_ * q_);
       const OutputPlace place{first / (problem_.k * p_ * q_), k, in_image / q_ + r, in_image % q_};
       float* const values = sums + r * g.sums_stride + piece.vector * g.m * kernels_.lanes + piece.from;
-      for (std::int64_t i = 0; i < piece.end - piece.from; ++i)
+      for (std::int64_t i = 0; !finite && i < piece.end - piece.from; ++i)
         repair_sum(problem_, x, packed + g.packed_weights, {place.n, k, place.row, place.col + i}, values[i]);
       const std::int64_t group = k / g.group_filters, in_group = k % g.group_filters;
       kernels_.finish(values, packed[packed_bias(group, in_group)], epilogue_,
-                      y + k * p_ * q_ + first + r * q_, piece.end - piece.from);
+                      outputs + (k * p_ * q_ + first + r * q_), piece.end - piece.from);
     }
 }
 

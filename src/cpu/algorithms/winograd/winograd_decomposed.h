@@ -37,7 +37,7 @@ class WinogradDecomposed : public WinogradExecutable {
 
  private:
   void compute(const WinogradTask& task, const float* x, const float* packed, float* memory,
-               float* y) const override;
+               const Outputs<float>& outputs) const override;
   void add_pieces(const WinogradRun& run, std::vector<WinogradPiece>& pieces) const;
   std::int64_t product_step(std::int64_t width) const {
     return geometry_.chunk_filters * width * kernels_.lanes;
@@ -46,9 +46,10 @@ class WinogradDecomposed : public WinogradExecutable {
                       std::int64_t width, const float* packed, float* memory) const;
   void finish_block(const WinogradTask& task, std::int64_t from, std::int64_t end, std::int64_t width,
                     std::span<const WinogradPiece> pieces, const float* x, const float* packed, float* memory,
-                    float* y) const;
-  void repair(std::span<const WinogradPiece> pieces, std::int64_t k, const float* from, std::int64_t width,
-              const float* x, const float* packed, float* memory, float* y) const;
+                    const Outputs<float>& outputs) const;
+  void finish_rows(std::span<const WinogradPiece> pieces, std::int64_t k, const float* from,
+                   std::int64_t width, const float* x, const float* packed, float* memory,
+                   const Outputs<float>& outputs) const;
 
   std::vector<WinogradMultiply> multiply_;  // of blocks of each width
   std::int64_t p_, q_;                      // the problem's, which are divisions

@@ -53,7 +53,7 @@ void WinogradExecutable::pack(const void* w, const void* bias, void* packed, Str
 void WinogradExecutable::run(const Tensors& tensors, const void* packed, Stream) const {
   const auto* x = static_cast<const float*>(tensors.x);
   const auto* weights = static_cast<const float*>(packed);
-  auto* y = static_cast<float*>(tensors.y);
+  const Outputs<float> outputs = outputs_of<float>(problem_, tensors);
   parallel_tasks(threads_, geometry_.tasks, [&](TaskQueue& tasks) {
     thread_local Scratch scratch;
     float* const memory = scratch.reserve(geometry_.scratch);
@@ -64,7 +64,7 @@ void WinogradExecutable::run(const Tensors& tensors, const void* packed, Stream)
         transform_input(task, x, memory);
         transformed = tiles;
       }
-      compute(task, x, weights, memory, y);
+      compute(task, x, weights, memory, outputs);
     }
     if (config_.stream) kernels_.fence();
   });

@@ -27,7 +27,7 @@ class WinogradExecutable : public Executable {
   // channels at a time, M and their outputs.
   virtual void transform_input(const WinogradTask& task, const float* x, float* memory) const = 0;
   virtual void compute(const WinogradTask& task, const float* x, const float* packed, float* memory,
-                       float* y) const = 0;
+                       const Outputs<float>& outputs) const = 0;
 
   // A task's chunks, as f(first register tile, end).
   template <class Visit>

@@ -15,6 +15,7 @@
 #include "cpu/tile/instruction_sets.h"
 #include "cpu/tile/scratch.h"
 #include "cpu/tile/tensor_kernels.h"
+#include "cpu/tile/tile_epilogue.h"
 #include "cpu/tile/winograd/winograd_repair.h"
 #include "cpu/tile/winograd/winograd_strip.h"
 #include "cpu/tile/winograd/winograd_transform.h"
@@ -80,7 +81,7 @@ class WinogradFiltersExecutable final : public Executable {
   void run(const Tensors& tensors, const void* packed, Stream) const override {
     const auto* x = static_cast<const float*>(tensors.x);
     const auto* weights = static_cast<const float*>(packed);
-    auto* y = static_cast<float*>(tensors.y);
+    const Outputs<float> outputs = outputs_of<float>(problem_, tensors);
     const WinogradFiltersGeometry& g = geometry_;
     parallel_tasks(threads_, g.tasks, [&](TaskQueue& tasks) {
       thread_local Scratch scratch;
@@ -92,7 +93,7 @@ class WinogradFiltersExecutable final : public Executable {
           transform_input(task, x, memory);
           transformed = tiles;
         }
-        compute(task, x, weights, memory, y);
+        compute(task, x, weights, memory, outputs);
       }
     });
   }
@@ -129,7 +130,7 @@ class WinogradFiltersExecutable final : public Executable {
   // The weights that come next are fetched from afar by the first register tiles of tiles, a line a channel
   // each.
   void compute(const WinogradFiltersTask& task, const float* x, const float* packed, float* memory,
-               float* y) const {
+               const Outputs<float>& outputs) const {
     const WinogradFiltersGeometry& g = geometry_;
     constexpr std::int64_t kLine = 16;
     const std::int64_t blocks = (task.tiles - 1) / config_.block + 1, lines = g.block_filters / kLine;
@@ -150,13 +151,13 @@ class WinogradFiltersExecutable final : public Executable {
                      .next_v = tiles + 1 < blocks ? v + g.block_step : memory + g.panels[product + 1]});
         }
       }
-      finish(task, block, x, packed, memory, y);
+      finish(task, block, x, packed, memory, outputs);
     }
   }
 
   // The outputs of a register tile of filters.
   void finish(const WinogradFiltersTask& task, std::int64_t block, const float* x, const float* packed,
-              float* memory, float* y) const {
+              float* memory, const Outputs<float>& outputs) const {
     const WinogradFiltersGeometry& g = geometry_;
     const std::int64_t first = block * g.block_filters,
                        filters = std::min(g.block_filters, g.group_filters - first);
@@ -181,7 +182,8 @@ class WinogradFiltersExecutable final : public Executable {
                    .pixels = pixels,
                    .channels = filters,
                    .bias = packed + g.packed_bias_of(task.group, first),
-                   .y = y,
+                   .residual = outputs.residual,
+                   .y = outputs.y,
                    .places = nullptr,
                    .place = ((run.n * problem_.k + k) * p_ + row) * q_ + col,
                    .plane = p_ * q_,

@@ -93,7 +93,7 @@ class WinogradRowsExecutable final : public Executable {
     const WinogradRowsGeometry& g = geometry_;
     const auto* x = static_cast<const float*>(tensors.x);
     const auto* weights = static_cast<const float*>(packed);
-    auto* y = static_cast<float*>(tensors.y);
+    const Outputs<float> outputs = outputs_of<float>(problem_, tensors);
     parallel_tasks(threads_, g.tasks, [&](TaskQueue& tasks) {
       thread_local Scratch scratch;
       float* const memory = scratch.reserve(g.scratch);
@@ -107,9 +107,9 @@ class WinogradRowsExecutable final : public Executable {
         }
         for (std::int64_t pair = 0; pair < task.pairs; ++pair) {
           if (finite)
-            compute(task, pair, weights, memory, y, [](const auto&...) {});
+            compute(task, pair, weights, memory, outputs, [](const auto&...) {});
           else
-            compute_checked(task, pair, x, weights, memory, y);
+            compute_checked(task, pair, x, weights, memory, outputs);
         }
       }
       if (config_.stream) kernels_.fence();
@@ -201,25 +201,21 @@ class WinogradRowsExecutable final : public Executable {
   // A pair of rows of a task's filters: where V of them stays in the first cache, or lines are staggered, a
   // register tile of filters goes along whole rows, since memory takes long runs of a plane faster than short
   // ones of many.
-  // visit(args, vectors, register tile, first column) follows every call of a kernel; where y is null the
+  // visit(args, vectors, register tile, first column) follows every call of a kernel; without a y the
   // sums are kept for it.
   template <class Visit>
-  void compute(const WinogradRowsTask& task, std::int64_t pair, const float* packed, float* memory, float* y,
-               Visit&& visit) const {
+  void compute(const WinogradRowsTask& task, std::int64_t pair, const float* packed, float* memory,
+               const Outputs<float>& outputs, Visit&& visit) const {
     const WinogradRowsGeometry& g = geometry_;
     const std::int64_t lanes = kernels_.lanes, plane = g.output_rows * g.output_cols;
-    const std::int64_t row = task.row + 2 * pair, skip = y == nullptr ? 0 : skipped(y);
+    const std::int64_t row = task.row + 2 * pair, skip = outputs.y == nullptr ? 0 : skipped(outputs.y);
     const std::int64_t vectors = (skip + g.output_cols - 1) / lanes + 1;
     const LineBlocks blocks(vectors, config_.vectors, g.line_unit);
     const std::int64_t first = task.first_block * config_.channels;
     const float* const window = memory + g.transformed + pair * g.row_floats + g.kLead - skip;
-    float* const output =
-        y == nullptr
-            ? nullptr
-            : y +
-                  ((task.n * problem_.k + task.group * g.group_filters + first) * g.output_rows + row) *
-                      g.output_cols -
-                  skip;
+    const std::int64_t place =
+        ((task.n * problem_.k + task.group * g.group_filters + first) * g.output_rows + row) * g.output_cols -
+        skip;
     WinogradRowsArgs args{.window = nullptr,
                           .taps = g.offsets.data(),
                           .counts = g.counts,
@@ -227,6 +223,7 @@ class WinogradRowsExecutable final : public Executable {
                           .bias = nullptr,
                           .y = nullptr,
                           .sums = memory + g.sums,
+                          .residual = nullptr,
                           .y_stride = plane,
                           .y_row = g.output_cols,
                           .y_channels = 0,
@@ -235,7 +232,8 @@ class WinogradRowsExecutable final : public Executable {
                           .epilogue = epilogue_,
                           .second = row + 1 < g.output_rows,
                           .stream = config_.stream != 0};
-    if (config_.stream == 2 && y != nullptr && reinterpret_cast<std::uintptr_t>(y) % kCacheLineBytes == 0)
+    if (config_.stream == 2 && outputs.y != nullptr &&
+        reinterpret_cast<std::uintptr_t>(outputs.y) % kCacheLineBytes == 0)
       args.stagger.ring = memory + g.ring;
     const auto multiply = [&](std::int64_t block, std::int64_t b) {
       const std::int64_t from = blocks.first(b), width = blocks.width_of(b);
@@ -243,7 +241,10 @@ class WinogradRowsExecutable final : public Executable {
       args.window = window + at;
       args.weights = packed + packed_block(task.group, block);
       args.bias = packed + packed_bias(task.group, first + filters);
-      if (output != nullptr) args.y = output + filters * plane + at;
+      if (outputs.y != nullptr) {
+        const Outputs<float> to = outputs + (place + filters * plane + at);
+        args.y = to.y, args.residual = to.residual;
+      }
       args.y_channels = g.group_filters - first - filters;
       args.skip = b == 0 ? skip : 0;
       args.count = g.output_cols + skip - at;
@@ -263,7 +264,7 @@ class WinogradRowsExecutable final : public Executable {
 
   // Computes a pair of rows with every sum looked at.
   void compute_checked(const WinogradRowsTask& task, std::int64_t pair, const float* x, const float* packed,
-                       float* memory, float* y) const {
+                       float* memory, const Outputs<float>& outputs) const {
     const WinogradRowsGeometry& g = geometry_;
     const auto check = [&](const WinogradRowsArgs& args, std::int64_t width, std::int64_t block,
                            std::int64_t col) {
@@ -279,11 +280,12 @@ class WinogradRowsExecutable final : public Executable {
             repair_sum(problem_, x, packed + g.packed_weights, {task.n, k, row, col + j}, values[j]);
             values[j] += args.bias[i];
           }
-          float* const to = y + ((task.n * problem_.k + k) * g.output_rows + row) * g.output_cols + col;
-          kernels_.finish(values, 0, epilogue_, to, count);
+          kernels_.finish(values, 0, epilogue_,
+                          outputs + (((task.n * problem_.k + k) * g.output_rows + row) * g.output_cols + col),
+                          count);
         }
     };
-    compute(task, pair, packed, memory, nullptr, check);
+    compute(task, pair, packed, memory, {}, check);
   }
 
   ConvProblem problem_;

@@ -12,6 +12,7 @@
 #include "cpu/tile/direct_kernels.h"
 #include "cpu/tile/instruction_sets.h"
 #include "cpu/tile/winograd/winograd_roundings.h"
+#include "problem/activation.h"
 
 namespace convtune::cpu {
 namespace {
@@ -99,7 +100,7 @@ double winograd_rows_cycles(const ConvProblem& problem, const DeviceInfo& info,
 }
 
 Support winograd_rows_supports(const ConvProblem& problem, const DeviceInfo& info) {
-  const Abilities abilities{.activations = {Activation::none, Activation::relu, Activation::clip}};
+  const Abilities abilities{.activations = all_activations(), .residual = true};
   if (Support support = within(abilities, problem); !support) return support;
   const ConvProblem& a = problem;
   if (a.layout != Layout::nchw) return Support::no("it is for NCHW");

@@ -46,9 +46,9 @@ HWY_INLINE void add_taps(const float* window, const std::int32_t*& taps, std::in
 template <bool staggered, int channels, int vectors>
 HWY_INLINE void finish_row(RowsTile<channels, vectors>& sums, const WinogradRowsArgs& args, int row) {
   if (args.y != nullptr) {
-    activate_tile(sums, args.epilogue);
     const TilePlace<float> place{
         args.y + row * args.y_row, args.y_stride, args.y_channels, args.skip, args.count, args.stream};
+    finish_tile(sums, args.epilogue, place, args.residual ? args.residual + row * args.y_row : nullptr);
     if constexpr (staggered) {
       Stagger stagger = args.stagger;
       stagger.ring += row * stagger_floats(channels, vectors, kLanes);

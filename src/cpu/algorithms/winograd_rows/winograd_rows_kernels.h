@@ -25,6 +25,7 @@ struct WinogradRowsArgs {
   // skip is less than a vector. Where y is null they go to sums as they are: [row][channel][whole vectors],
   // aligned.
   float *y, *sums;
+  const float* residual;  // null, or as y lies
   std::int64_t y_stride, y_row, y_channels, skip, count;
   Epilogue epilogue;
   bool second, stream;  // stream: whole, aligned vectors go past the caches

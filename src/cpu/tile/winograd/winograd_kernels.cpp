@@ -334,19 +334,18 @@ bool output_pixels(const float* from, std::int64_t stride, std::int64_t vectors,
   return hn::AllTrue(f, hn::Eq(nothing, nothing));
 }
 
-void finish_pixel(const float* sums, const float* bias, const Epilogue& epilogue, float* y,
+void finish_pixel(const float* sums, const float* bias, const Epilogue& epilogue, const Outputs<float>& to,
                   std::int64_t count) {
-  const Floats f;
+  const auto sum = [&](std::int64_t k) HWY_ATTR {
+    return hn::Add(hn::LoadU(Floats(), sums + k), hn::LoadU(Floats(), bias + k));
+  };
+  if (to.residual != nullptr || !epilogue.has_bounds()) return finish_run(sum, epilogue, to, count);
   for (std::int64_t k = 0; k < count; k += kLanes) {
-    Vector v = hn::Add(hn::LoadU(f, sums + k), hn::LoadU(f, bias + k));
-    v = activate<Activation::clip>(v, epilogue.alpha, epilogue.beta);
-    if (count - k >= kLanes) {
-      hn::StoreU(v, f, y + k);
-    } else {
-      HWY_ALIGN float lanes[kLanes];
-      hn::Store(v, f, lanes);
-      for (std::int64_t i = 0; i < count - k; ++i) y[k + i] = lanes[i];
-    }
+    const Vector v = activate<Activation::clip>(sum(k), epilogue.alpha, epilogue.beta);
+    if (count - k >= kLanes)
+      store(v, to.y + k);
+    else
+      store_lanes(v, to.y + k, 0, count - k);
   }
 }
 

@@ -76,9 +76,9 @@ struct WinogradKernels {
   // k. Returns whether all of them are finite.
   bool (*output_pixels)(const float* from, std::int64_t stride, std::int64_t vectors, float* to,
                         std::int64_t to_stride);
-  // y[k] = act(sums[k] + bias[k]) for k in [0, count). sums and bias are read in whole vectors.
-  void (*finish_pixel)(const float* sums, const float* bias, const Epilogue& epilogue, float* y,
-                       std::int64_t count);
+  // y[k] = act(sums[k] + bias[k] + residual[k]) for k in [0, count). sums and bias are read in whole vectors.
+  void (*finish_pixel)(const float* sums, const float* bias, const Epilogue& epilogue,
+                       const Outputs<float>& to, std::int64_t count);
 };
 constexpr int kTilesOfPixels = 4;
 

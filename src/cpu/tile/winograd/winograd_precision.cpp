@@ -12,6 +12,7 @@
 #include "cpu/tile/winograd/winograd_parts.h"
 #include "cpu/tile/winograd/winograd_roundings.h"
 #include "cpu/tile/winograd/winograd_transform.h"
+#include "problem/activation.h"
 
 namespace convtune::cpu {
 namespace {
@@ -54,7 +55,7 @@ bool is_decomposed(const ConvProblem& problem) {
 }
 
 Support winograd_within_precision(const ConvProblem& problem, const DeviceInfo& info) {
-  const Abilities abilities{.activations = {Activation::none, Activation::relu, Activation::clip}};
+  const Abilities abilities{.activations = all_activations(), .residual = true};
   if (Support support = within(abilities, problem); !support) return support;
   const ConvProblem& a = problem;
   if ((a.dilation_h != 1 || a.dilation_w != 1) && (is_decomposed(a) || a.layout != Layout::nchw))
