@@ -39,16 +39,22 @@ class Packed {
 // Rows begin anywhere in a vector; what lies before and behind the output stays.
 TEST(DirectOutputs, BeginAmidAVector) {
   int checked = 0;
-  for (const char* text :
-       {"mb2ic3ih16iw48oc5kh3ph1", "mb1ic3ih32iw40oc4kh3sh2ph1 act=relu", "mb2ic3ih32oc7kh4sh4"}) {
+  for (const char* text : {"mb2ic3ih16iw48oc5kh3ph1", "mb1ic3ih32iw40oc4kh3sh2ph1 act=relu",
+                           "mb2ic3ih32oc7kh4sh4", "mb2ic5ih12iw16oc7kh1", "mb1ic3ih8iw12oc6kh1"}) {
     const ConvProblem problem = parse_problem(text);
     const auto count = static_cast<std::size_t>(problem.output_elements());
     const Host host(problem);
     for (int bits = cpu::widest_vector_bits(info()); bits >= 128; bits /= 2)
-      for (const int flat : {0, 1})
+      for (const int way : {0, 1, 2})
         for (const int stream : {0, 1}) {
-          const cpu::DirectConfig config{
-              .vector_bits = bits, .channels = 4, .vectors = 3, .rows = 3, .flat = flat, .stream = stream};
+          // The last way reads x where it lies.
+          const cpu::DirectConfig config{.vector_bits = bits,
+                                         .channels = 4,
+                                         .vectors = 3,
+                                         .rows = 3,
+                                         .flat = way == 0 ? 0 : 1,
+                                         .stream = stream,
+                                         .staged = way == 2 ? 0 : 1};
           if (!cpu::direct_accepts(problem, info(), config)) continue;
           ++checked;
           const Packed packed(host, config);

@@ -94,45 +94,57 @@ TEST(Direct, EveryTileOfEveryInstructionSetOnTheEdgeCases) {
   EXPECT_GT(checked, 100);
 }
 
-// x ends where memory does: what is read behind it ends the process.
+// x begins or ends where memory does: what is read beside it ends the process. y begins anywhere in a line.
 TEST(Direct, PlanesReadWhereTheyLieAreNotReadPast) {
   const std::size_t page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   int checked = 0;
-  for (const char* text : {"mb2ic5ih8oc13kh1", "mb2ic5ih14oc13kh1 act=relu", "mb1ic3ih7oc9kh1",
-                           "mb1ic3ih1iw33oc9kh1", "g2mb1ic6ih9iw16oc8kh1", "mb1ic40ih20iw21oc24kh1"}) {
+  for (const char* text :
+       {"mb2ic5ih8oc13kh1", "mb2ic5ih14oc13kh1 act=relu", "mb1ic3ih7oc9kh1", "mb1ic3ih1iw33oc9kh1",
+        "g2mb1ic6ih9iw16oc8kh1", "mb1ic40ih20iw21oc24kh1", "mb1ic2ih4oc5kh1", "mb2ic3ih16oc5kh1"}) {
     const ConvProblem problem = parse_problem(text);
     const Host host(problem);
-    std::vector<float> y(host.residual.size());
+    constexpr std::size_t kMostShift = 16;
+    std::vector<float> y(host.residual.size() + kMostShift);
     const std::size_t bytes = sizeof(float) * static_cast<std::size_t>(problem.input_elements());
     const std::size_t room = (bytes / page + 1) * page;
-    void* const memory =
-        mmap(nullptr, room + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    ASSERT_NE(memory, MAP_FAILED);
-    ASSERT_EQ(mprotect(static_cast<char*>(memory) + room, page, PROT_NONE), 0);
-    auto* const x = reinterpret_cast<float*>(static_cast<char*>(memory) + room - bytes);
-    std::memcpy(x, host.x.data(), bytes);
+    void* const mapped =
+        mmap(nullptr, room + 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(mapped, MAP_FAILED);
+    char* const memory = static_cast<char*>(mapped) + page;
+    ASSERT_EQ(mprotect(mapped, page, PROT_NONE), 0);
+    ASSERT_EQ(mprotect(memory + room, page, PROT_NONE), 0);
     std::vector<double> expected;
     for (std::int64_t i = 0; i < problem.output_elements(); ++i) expected.push_back(host.expected(i));
     for (int bits = cpu::widest_vector_bits(info()); bits >= 128; bits /= 2)
       for (const cpu::TileShape& tile : cpu::direct_kernels(bits)->tiles)
-        for (const int rows : {1, 3, 64}) {
-          const cpu::DirectConfig config{bits, tile.rows, tile.vectors, rows, 0, 0, 1, 0, 0};
-          if (!cpu::direct_accepts(problem, info(), config)) continue;
-          const auto executable = cpu::direct().build(problem, info(), to_config(config));
-          std::vector<float> packed(executable->packed_bytes() / sizeof(float));
-          executable->pack(host.w.data(), host.bias.data(), packed.data(), nullptr);
-          executable->run({.x = x, .y = y.data()}, packed.data(), nullptr);
-          for (std::size_t i = 0; i < expected.size(); ++i)
-            ASSERT_NEAR(expected[i], y[i], 1e-4)
-                << text << " with " << to_string(to_config(config)) << ' ' << i;
-          if (checked % 16 == 0) {
-            EXPECT_EQ(check(problem, config), "") << text;
+        for (const int rows : {1, 3, 64})
+          for (const int stream : {0, 1}) {
+            const cpu::DirectConfig config{bits, tile.rows, tile.vectors, rows, 0, 0, 1, stream, 0};
+            if (!cpu::direct_accepts(problem, info(), config)) continue;
+            const auto executable = cpu::direct().build(problem, info(), to_config(config));
+            std::vector<float> packed(executable->packed_bytes() / sizeof(float));
+            executable->pack(host.w.data(), host.bias.data(), packed.data(), nullptr);
+            for (const std::size_t begin : {std::size_t{0}, room - bytes}) {
+              auto* const x = reinterpret_cast<float*>(memory + begin);
+              std::memcpy(x, host.x.data(), bytes);
+              for (const std::size_t shift :
+                   {std::size_t{0}, std::size_t{1}, std::size_t{4}, std::size_t{12}}) {
+                std::fill(y.begin(), y.end(), -1e6F);
+                executable->run({.x = x, .y = y.data() + shift}, packed.data(), nullptr);
+                for (std::size_t i = 0; i < expected.size(); ++i)
+                  ASSERT_NEAR(expected[i], y[shift + i], 1e-4)
+                      << text << " with " << to_string(to_config(config)) << ' ' << i << " shifted by "
+                      << shift;
+              }
+            }
+            if (checked % 16 == 0) {
+              EXPECT_EQ(check(problem, config), "") << text;
+            }
+            ++checked;
           }
-          ++checked;
-        }
-    munmap(memory, room + page);
+    munmap(mapped, room + 2 * page);
   }
-  EXPECT_GT(checked, 100);
+  EXPECT_GT(checked, 200);
 }
 
 TEST(Direct, RefusesConfigsThatMakeNoSense) {

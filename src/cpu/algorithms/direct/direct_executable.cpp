@@ -150,34 +150,57 @@ class DirectExecutable final : public Executable {
     const std::int64_t length = config_.flat ? (tile.rows - 1) * g.pitch + tile.cols : tile.cols;
     for (std::int64_t line = 0; line < lines; ++line) {
       const std::int64_t skip = first_skipped(tile, line, length, outputs.y);
+      const auto [readable, end] =
+          config_.staged != 0 ? Readable{-skip, length + g.block} : readable_of(tile, line);
       const LineBlocks blocks((skip + length - 1) / lanes + 1, config_.vectors, g.line_unit);
       for (std::int64_t b = 0; b < blocks.count; ++b) {
-        const std::int64_t from = blocks.first(b), to = blocks.first(b + 1);
-        // Nothing is read behind x: its last register tile begins earlier and does some outputs again.
-        const bool ends = config_.staged == 0 && b + 1 == blocks.count;
-        const std::int64_t first = ends ? length - (to - from) * lanes : from * lanes - skip;
-        // They may be the residual no more.
-        const std::int64_t again = ends && outputs.residual != nullptr ? from * lanes - first : 0;
-        multiply(
-            tile, first_filters,
-            {line * g.pitch + first, to - from, line, first, b == 0 && !ends ? skip : again, length - first},
-            window, sums, packed, outputs, ahead);
+        std::int64_t from = blocks.first(b) * lanes - skip, to = blocks.first(b + 1) * lanes - skip;
+        const auto put = [&](std::int64_t first, std::int64_t vectors, std::int64_t skipped,
+                             std::int64_t until) {
+          multiply(tile, first_filters,
+                   {line * g.pitch + first, vectors, line, first, skipped, until - first}, window, sums,
+                   packed, outputs, ahead);
+        };
+        if (from < 0) {
+          // Whole vectors before the line are nothing's; of one that begins before x, the outputs are done
+          // from the line's own first.
+          from += -from / lanes * lanes;
+          if (from < readable) put(0, 1, 0, from + lanes), from += lanes;
+        }
+        // What ends behind x has its last vector begin earlier.
+        const bool behind = to > end;
+        if (behind) to -= lanes;
+        if (from < to) put(from, (to - from) / lanes, std::max<std::int64_t>(-from, 0), length);
+        if (behind) put(length - lanes, 1, to - (length - lanes), length);
       }
     }
   }
 
-  // Lanes of a line's first vector that lie before its first output, so that whole vectors are stored to
-  // whole lines of the cache: y need not begin at one (NumPy's arrays do not), nor need a row of it. A vector
-  // more is paid where stores go past the caches, which takes whole lines. Nothing lies before x itself.
+  // Positions of a line of planes which are read where they lie that are elements of x: of the first channel
+  // those from `first`, of the last one those before `end`.
+  struct Readable {
+    std::int64_t first, end;
+  };
+  Readable readable_of(const DirectTile& tile, std::int64_t line) const {
+    const std::int64_t plane = problem_.h * problem_.w, row = (tile.row + line) * problem_.w;
+    const std::int64_t channel = tile.n * problem_.c + tile.group * geometry_.group_channels;
+    return {-(channel * plane + row),
+            (problem_.n * problem_.c - channel - geometry_.group_channels + 1) * plane - row};
+  }
+
+  // Positions of a line's first vectors that lie before its first output, so that whole lines of the cache
+  // are stored: y need not begin at one (NumPy's arrays do not), nor need a row of it. A vector more is paid
+  // where stores go past the caches, which takes whole lines.
   std::int64_t first_skipped(const DirectTile& tile, std::int64_t line, std::int64_t length,
                              const T* y) const {
     const DirectGeometry& g = geometry_;
-    const std::int64_t lanes = kernels_.lanes, within = lanes - 1;  // a power of two: no divisions
-    if (!g.straight || config_.staged == 0 || (g.output_rows * g.output_cols & within) != 0) return 0;
+    const std::int64_t lanes = kernels_.lanes;  // a power of two: no divisions
+    const std::int64_t within = lanes * g.line_unit - 1;
+    if (!g.straight || (g.output_rows * g.output_cols & within) != 0) return 0;
     const std::int64_t output = (tile.row + line) * g.output_cols + tile.col;
     const auto place = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(y) / sizeof(T));
     const std::int64_t skip = (place + output) & within;
-    const bool fits = ((length - 1) & within) + skip < lanes;
+    const bool fits = ((length - 1) & (lanes - 1)) + (skip & (lanes - 1)) < lanes;
     return fits || config_.stream != 0 ? skip : 0;
   }
 
