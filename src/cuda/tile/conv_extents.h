@@ -54,14 +54,21 @@ struct ConvExtents {
     return 1LL * images * h * w < (1LL << 30) / c && 1LL * p * q < (1LL << 30) / k;
   }
   constexpr bool has_depth() const { return d > 1 || t > 1 || z > 1; }
-  // `image`: in NHWC also a frame, counted through all images.
   constexpr long long input_offset(int image, int channel, int row, int column) const {
     return nhwc ? ((static_cast<long long>(image) * h + row) * w + column) * c + channel
                 : ((static_cast<long long>(image) * c + channel) * h + row) * w + column;
   }
+  constexpr long long input_offset(int image, int channel, int frame, int row, int column) const {
+    return nhwc ? input_offset(image * d + frame, channel, row, column)
+                : (((static_cast<long long>(image) * c + channel) * d + frame) * h + row) * w + column;
+  }
   constexpr long long output_offset(int image, int filter, int row, int column) const {
     return nhwc ? ((static_cast<long long>(image) * p + row) * q + column) * k + filter
                 : ((static_cast<long long>(image) * k + filter) * p + row) * q + column;
+  }
+  constexpr long long output_offset(int image, int filter, int frame, int row, int column) const {
+    return nhwc ? output_offset(image * z + frame, filter, row, column)
+                : (((static_cast<long long>(image) * k + filter) * z + frame) * p + row) * q + column;
   }
 };
 

@@ -36,8 +36,7 @@ __device__ float exact_output(const void* __restrict__ x, const float* __restric
   const float sum = exact_sum(
       a, taps, p * a.stride_h - a.pad_top, q * a.stride_w - a.pad_left,
       [&](int channel, int frame, int row, int column) {
-        return load_element<a.x_type>(
-            x, a.input_offset(image * a.d + frame, first_channel + channel, row, column));
+        return load_element<a.x_type>(x, a.input_offset(image, first_channel + channel, frame, row, column));
       },
       z * a.stride_d - a.pad_front);
   return finish<config.conv>(sum, packed[kAt.bias_at() + filter], residual);
@@ -47,11 +46,11 @@ template <auto config>
 __device__ __forceinline__ void store_exact_output(const void* __restrict__ x,
                                                    const float* __restrict__ packed,
                                                    const void* __restrict__ residual, void* __restrict__ y,
-                                                   int image, int filter, int p, int q) {
+                                                   int image, int filter, int p, int q, int z = 0) {
   constexpr ConvExtents a = config.conv;
-  const long long at = a.output_offset(image, filter, p, q);
+  const long long at = a.output_offset(image, filter, z, p, q);
   const float added = a.residual ? load_element<a.y_type>(residual, at) : 0;
-  store_element<a.y_type>(y, at, exact_output<config>(x, packed, image, filter, p, q, added));
+  store_element<a.y_type>(y, at, exact_output<config>(x, packed, image, filter, p, q, added, z));
 }
 
 }  // namespace convtune

@@ -120,8 +120,8 @@ __device__ void load_anywhere(const unsigned short* __restrict__ x, const unsign
         unsigned words[4] = {0, 0, 0, 0};
         if (inside) {
           const unsigned short* const from =
-              x + a.input_offset(at.image * a.d + at.frame, config.group(tile) * config.depth() + channel,
-                                 at.row, at.column);
+              x + a.input_offset(at.image, config.group(tile) * config.depth() + channel, at.frame, at.row,
+                                 at.column);
 #pragma unroll
           for (int j = 0; j < 4; ++j) words[j] = from[2 * j] | static_cast<unsigned>(from[2 * j + 1]) << 16;
         }

@@ -34,14 +34,15 @@ struct ImplicitGemmSm90 {
 
   // ---- The product: pixels of y by filters. Its sums go over blocks of channels, and for each over taps, so
   // that what taps share of x is found in L1 ----
-  constexpr long long pixels() const { return static_cast<long long>(conv.n) * conv.p * conv.q; }
-  constexpr int taps() const { return conv.r * conv.s; }
+  constexpr long long pixels() const { return static_cast<long long>(conv.n) * conv.z * conv.p * conv.q; }
+  constexpr int taps() const { return conv.t * conv.r * conv.s; }
   constexpr int channel_blocks() const { return ceil_div(conv.c, channels); }
   constexpr int steps() const { return taps() * channel_blocks(); }
   constexpr int first_step(int rank) const { return steps() * rank / split; }  // per block that shares a sum
   constexpr int products() const { return channels / 8; }                      // of 8 channels, in a step
-  constexpr int tap_row(int step) const { return step % taps() / conv.s * conv.dilation_h; }
-  constexpr int tap_column(int step) const { return step % taps() % conv.s * conv.dilation_w; }
+  constexpr int tap_frame(int step) const { return step % taps() / (conv.r * conv.s) * conv.dilation_d; }
+  constexpr int tap_row(int step) const { return step % (conv.r * conv.s) / conv.s * conv.dilation_h; }
+  constexpr int tap_column(int step) const { return step % (conv.r * conv.s) % conv.s * conv.dilation_w; }
   constexpr int first_channel(int step) const { return step / taps() * channels; }
 
   // ---- A tile, and the order in which clusters take tiles: filter blocks of the same pixels follow each
@@ -61,19 +62,23 @@ struct ImplicitGemmSm90 {
   constexpr int sums() const { return row_blocks * filters / 2; }  // registers of a thread
 
   struct Pixel {
-    int image, row, column;
+    int image, frame, row, column;
   };
   constexpr Pixel output_at(int pixel) const {
-    return {pixel / (conv.p * conv.q), pixel / conv.q % conv.p, pixel % conv.q};
+    const int frame = pixel / (conv.p * conv.q);
+    return {frame / conv.z, frame % conv.z, pixel / conv.q % conv.p, pixel % conv.q};
   }
 
   // ---- 16 bytes at once: where four pixels of y are four of x, and all rows of four are aligned ----
   constexpr bool wide_input() const {
     return aligned && taps() == 1 && conv.stride_h == 1 && conv.stride_w == 1 && conv.pad_top == 0 &&
-           conv.pad_left == 0 && conv.p == conv.h && conv.q == conv.w &&
-           static_cast<long long>(conv.h) * conv.w % 4 == 0;
+           conv.pad_left == 0 && conv.p == conv.h && conv.q == conv.w && conv.stride_d == 1 &&
+           conv.pad_front == 0 && conv.z == conv.d &&
+           static_cast<long long>(conv.d) * conv.h * conv.w % 4 == 0;
   }
-  constexpr bool wide_output() const { return aligned && static_cast<long long>(conv.p) * conv.q % 4 == 0; }
+  constexpr bool wide_output() const {
+    return aligned && static_cast<long long>(conv.z) * conv.p * conv.q % 4 == 0;
+  }
   constexpr bool asks_alignment() const { return wide_input() || wide_output(); }
 
   // ---- Who loads: teams of warps with stages of their own in turns, so that none waits for what another is

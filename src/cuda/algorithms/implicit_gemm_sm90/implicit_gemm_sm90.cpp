@@ -118,9 +118,10 @@ class ImplicitGemmTf32 final : public KernelAlgorithmOf<ImplicitGemmSm90> {
   ImplicitGemmTf32() : KernelAlgorithmOf("implicit_gemm_sm90") {}
 
  private:
+  bool has_depth() const override { return true; }
   Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
     const Abilities& abilities =
-        once([] { return Abilities{.activations = all_activations(), .residual = true}; });
+        once([] { return Abilities{.activations = all_activations(), .residual = true, .depth = true}; });
     return first_refusal({needs_sm90(device), within(abilities, a), takes_layout(a, Layout::nchw),
                           takes_tf32(a), takes_one_group(a), takes_channels_from(8, a), fits_extents(a)});
   }

@@ -64,16 +64,18 @@ struct Share {
 // One of a thread's places: where its first tap is, in x and in an image.
 struct Source {
   const float* first;
-  int row, column;
+  int frame, row, column;
 };
 
 template <ImplicitGemmSm90 config>
 __device__ __forceinline__ Source source_of(const float* __restrict__ x, int pixel, int channel) {
   constexpr ConvExtents a = config.conv;
   const ImplicitGemmSm90::Pixel at = config.output_at(pixel);
+  const int frame = at.frame * a.stride_d - a.pad_front;
   const int row = at.row * a.stride_h - a.pad_top, column = at.column * a.stride_w - a.pad_left;
   const bool real = pixel < static_cast<int>(config.pixels());
-  return {x + a.input_offset(real ? at.image : 0, channel, row, column), real ? row : a.h, column};
+  return {x + a.input_offset(real ? at.image : 0, channel, frame, row, column), frame, real ? row : a.h,
+          column};
 }
 
 template <ImplicitGemmSm90 config>
@@ -82,7 +84,7 @@ __device__ void load(const float* __restrict__ x, const unsigned* __restrict__ p
   using S = Share<config>;
   constexpr auto kAt = config.smem();
   constexpr ConvExtents a = config.conv;
-  constexpr long long kPlane = static_cast<long long>(a.h) * a.w;
+  constexpr long long kVolume = static_cast<long long>(a.d) * a.h * a.w;
   constexpr bool kWhole = a.c % config.channels == 0;
   constexpr int kTeams = config.teams();
   const Place<config> place(backwards);
@@ -111,18 +113,22 @@ __device__ void load(const float* __restrict__ x, const unsigned* __restrict__ p
                             thread == 0);
       const int tap_row = config.tap_row(step), tap_column = config.tap_column(step);
       const int first_channel = config.first_channel(step);
-      const long long tap = first_channel * kPlane + tap_row * a.w + tap_column;
+      const int tap_frame = config.tap_frame(step);
+      const long long tap = first_channel * kVolume + (tap_frame * a.h + tap_row) * a.w + tap_column;
       const int left = a.c - first_channel - channel;  // channels, from the thread's first on
       for_constants<0, S::kPlaces>([&](auto i) {
         constexpr int kTo = 4 * i.value * S::kPixels;
         const Source& source = sources[i.value];
-        const bool inside = static_cast<unsigned>(source.row + tap_row) < static_cast<unsigned>(a.h) &&
+        const bool in_frames =
+            !a.has_depth() || static_cast<unsigned>(source.frame + tap_frame) < static_cast<unsigned>(a.d);
+        const bool inside = in_frames &&
+                            static_cast<unsigned>(source.row + tap_row) < static_cast<unsigned>(a.h) &&
                             static_cast<unsigned>(source.column + tap_column) < static_cast<unsigned>(a.w);
         const unsigned bytes = inside ? 4 * S::kAtOnce : 0;
         const float* const from = source.first + tap;
         for_constants<0, S::kChannels>([&](auto c) {
           constexpr int kChannel = c.value * S::kTogether;
-          ptx::cp_async_behind<4 * S::kAtOnce, kChannel * config.pitch() + kTo, 4 * kPlane * kChannel>(
+          ptx::cp_async_behind<4 * S::kAtOnce, kChannel * config.pitch() + kTo, 4 * kVolume * kChannel>(
               mine + stage, from, kWhole || kChannel < left ? bytes : 0);
         });
       });

@@ -45,7 +45,7 @@ struct Biases {
 template <ImplicitGemmSm90 config, int kFilters>
 struct Part {
   static constexpr ConvExtents a = config.conv;
-  static constexpr int kOutputs = a.p * a.q;                      // per image and a filter
+  static constexpr int kOutputs = a.z * a.p * a.q;                // per image and a filter
   static constexpr int kAtOnce = config.wide_output() ? 4 : 1;    // pixels
   static constexpr int kPieces = config.warp_pixels() / kAtOnce;  // of a filter
   static constexpr int kTogether = 32 / kPieces, kItems = ceil_div(kFilters, kTogether);
@@ -151,7 +151,7 @@ __device__ __forceinline__ long long output_of(int first_pixel) {
   const int pixel = first_pixel + static_cast<int>(threadIdx.x) % 32 % P::kPieces * P::kAtOnce;
   if (pixel >= static_cast<int>(config.pixels())) return -1;
   const ImplicitGemmSm90::Pixel at = config.output_at(pixel);
-  return a.output_offset(at.image, 0, at.row, at.column);
+  return a.output_offset(at.image, 0, at.frame, at.row, at.column);
 }
 
 // Computes these outputs again slowly, where a number is not finite. By a warp.
@@ -166,7 +166,7 @@ __device__ void store_exact(const float* __restrict__ x, const float* __restrict
     const int filter = first_filter + i / config.warp_pixels();
     if (pixel >= static_cast<int>(config.pixels()) || filter >= a.k) continue;
     const ImplicitGemmSm90::Pixel at = config.output_at(pixel);
-    store_exact_output<config>(x, packed, residual, y, at.image, filter, at.row, at.column);
+    store_exact_output<config>(x, packed, residual, y, at.image, filter, at.row, at.column, at.frame);
   }
 }
 
