@@ -1,10 +1,11 @@
-"""conv2d on anybody's arrays, and the plan of it; running.py has what runs a plan. Nothing here measures; see
-tuning.py."""
+"""conv2d and conv3d on anybody's arrays, and the plan of it; running.py has what runs a plan. Nothing here measures;
+see tuning.py."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from . import arrays
@@ -13,9 +14,9 @@ from .convolution import Convolution
 from .errors import InvalidArgument
 from .geometry import Padding, Steps
 from .problem import Problem, as_problem, problem_of
-from .running import packed, read_weights
+from .running import packed, read_weights, with_plane
 
-__all__ = ["conv2d", "plan"]
+__all__ = ["conv2d", "conv3d", "plan"]
 
 # Arrays of any library: what comes back is of the same one.
 Arr = TypeVar("Arr")
@@ -51,7 +52,7 @@ def plan(
     residual: Any = None,
     device: Any = None,
 ) -> Convolution:
-    """The planned convolution of a Problem, of its text or a built-in case's name, or of conv2d's arguments (of
+    """The planned convolution of a Problem, of its text or a built-in case's name, or of conv2d's or conv3d's arguments (of
     which the shapes, x's type and the device count). Answers from records and estimates, and never measures; on a GPU a
     kernel may be compiled. `device`: "cpu", "cuda:0", a Device, a torch.device; None: the best there is, or where the
     arrays are.
@@ -72,25 +73,26 @@ def plan(
         precision = allowed_precision(-1 if where == "cpu" else 0)
     asked = problem_of(
         x.shape, weights.shape, bias is not None, stride, padding, dilation, groups, precision, activation, x.dtype,
-        residual is not None,
+        residual is not None, 3 if len(weights.shape) == 5 else 2,
     )  # fmt: skip
     return _planned(asked, where)
 
 
-def _conv2d(x: Any, w: Any, bias: Any, *words: Any) -> Any:
-    """conv2d on any library's arrays; PyTorch's have a shorter way."""
+def _convolve(axes: int, x: Any, w: Any, bias: Any, *words: Any) -> Any:
+    """conv2d or conv3d on any library's arrays; PyTorch's have a shorter way."""
     image = arrays.read(x, "x")
     dtype = image.dtype
     weights = arrays.read(w, "w", dtype, image)
     shapes = image.shape, weights.shape, bias is not None
     *how, residual = words
-    rest = *how, dtype, residual is not None
+    rest = *how, dtype, residual is not None, axes
     if 0 in image.shape[:1]:  # nothing to compute, but wrong arguments are wrong
         problem = problem_of(*shapes, *rest)
         read_weights(problem, w, bias, image)
-        return image.library.finish(image.library.empty(problem.output_shape, dtype, image.device))
-    key = "conv2d", *shapes, *rest, image.device
+        return image.library.finish(image.library.empty(_output_shape(problem, axes), dtype, image.device))
+    key = "convolve", *shapes, *rest, image.device
     convolution = planned(key, lambda: problem_of(*shapes, *rest), image.device)
+    output_shape = _output_shape(convolution.problem, axes)
     biases = added = None
     if bias is not None:
         biases = arrays.read(bias, "bias", dtype, image)
@@ -98,11 +100,11 @@ def _conv2d(x: Any, w: Any, bias: Any, *words: Any) -> Any:
             raise InvalidArgument(f"bias has the shape {biases.shape}; it must be {weights.shape[:1]}")
     if residual is not None:
         added = arrays.read(residual, "residual", dtype, image)
-        if added.shape != convolution.output_shape:
-            raise InvalidArgument(f"residual has the shape {added.shape}; it must be {convolution.output_shape}")
+        if added.shape != output_shape:
+            raise InvalidArgument(f"residual has the shape {added.shape}; it must be {output_shape}")
     stream = image.library.stream(image.device)
     memory, pointer = packed(convolution, weights, biases, stream)
-    y = image.library.empty(convolution.output_shape, dtype, image.device)
+    y = image.library.empty(output_shape, dtype, image.device)
     if added is None:
         convolution.run_raw(image.pointer, pointer, y.pointer, stream)
     else:
@@ -111,20 +113,26 @@ def _conv2d(x: Any, w: Any, bias: Any, *words: Any) -> Any:
     return image.library.finish(y)
 
 
-# conv2d by the type of x, so that PyTorch's tensors take one look-up.
-_ways: dict[type, Callable[..., Any]] = {}
+def _output_shape(problem: Problem, axes: int) -> tuple[int, ...]:
+    return problem.output_shape if axes == 2 else with_plane(problem, problem.output_shape)
 
 
-def _way(kind: type) -> Callable[..., Any]:
+# conv2d and conv3d by the type of x, so that PyTorch's tensors take one look-up.
+_ways2d: dict[type, Callable[..., Any]] = {}
+_ways3d: dict[type, Callable[..., Any]] = {}
+
+
+def _way(kind: type, axes: int) -> Callable[..., Any]:
     torch = sys.modules.get("torch")
     if torch is not None and issubclass(kind, torch.Tensor):
-        from .torch.functional import conv2d_of_tensors
+        from .torch.functional import conv2d_of_tensors, conv3d_of_tensors
 
-        way: Callable[..., Any] = conv2d_of_tensors
+        way: Callable[..., Any] = conv2d_of_tensors if axes == 2 else conv3d_of_tensors
     else:
-        way = _conv2d
-    if len(_ways) < 64:
-        _ways[kind] = way
+        way = partial(_convolve, axes)
+    ways = _ways2d if axes == 2 else _ways3d
+    if len(ways) < 64:
+        ways[kind] = way
     return way
 
 
@@ -163,7 +171,33 @@ def conv2d(
     Raises InvalidArgument (a ValueError) with the numbers, before anything is touched; Unsupported; OutOfMemory.
     """
     kind = type(x)
-    way = _ways.get(kind) or _way(kind)
+    way = _ways2d.get(kind) or _way(kind, 2)
+    return way(  # type: ignore[no-any-return]
+        x, w, bias, stride, padding, dilation, groups, precision, activation, residual
+    )
+
+
+def conv3d(
+    x: Arr,
+    w: Any,
+    bias: Any = None,
+    stride: Steps = 1,
+    padding: Padding = 0,
+    dilation: Steps = 1,
+    groups: int = 1,
+    *,
+    precision: str | None = None,
+    activation: str | None = None,
+    residual: Any = None,
+) -> Arr:
+    """`conv2d` with a depth (frames of a video, slices of a volume): y = activation(conv3d(x, w) + bias + residual).
+
+    `x`: (N, C, D, H, W) and `w`: (K, C/groups, T, R, S); `residual`: (N, K, Z, P, Q), as y. `stride`, `dilation`: a
+    number or (depth, vertical, horizontal). `padding`: a number, three, (front, top, left, back, bottom, right), "same"
+    or "valid": (2, 1, 1, 0, 1, 1) is that of a causal 3x3x3. Everything else is as conv2d has it.
+    """
+    kind = type(x)
+    way = _ways3d.get(kind) or _way(kind, 3)
     return way(  # type: ignore[no-any-return]
         x, w, bias, stride, padding, dilation, groups, precision, activation, residual
     )

@@ -1,32 +1,130 @@
-"""Conv2d: torch.nn.Conv2d computed by convtune. The same parameters, state_dict, pickles and semantics."""
+"""Conv2d and Conv3d: torch.nn's computed by convtune. The same parameters, state_dict, pickles and semantics."""
 
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from .errors import Unsupported
 from .torch.functional import call, call_if_ready, forget_packed, forget_weights
-from .torch.how import How
+from .torch.how import How, edges_of
 from .torch.modules.handover import Led, fused
 
-__all__ = ["Conv2d"]
+__all__ = ["Conv2d", "Conv3d"]
+
+Module = TypeVar("Module", bound="_Convolution")
 
 
 def _warn_of_quantisation(tracer: Any) -> None:
     """PyTorch's quantisation knows modules by their types: it fuses no batch norm or activation with one of ours."""
     if type(tracer).__name__ == "QuantizationTracer":
         warnings.warn(
-            "torch.ao.quantization takes a convtune.nn.Conv2d for a function, apart from its batch norm and activation: "
+            "torch.ao.quantization takes a convtune.nn module for a function, apart from its batch norm and activation: "
             "call convtune.restore(model) before prepare_fx",
             stacklevel=2,
         )
 
 
-class Conv2d(torch.nn.Conv2d):
+class _Convolution(torch.nn.modules.conv._ConvNd):
+    """What Conv2d and Conv3d share; each is also PyTorch's class of its name."""
+
+    precision: str = "auto"
+    # Left by convtune.optimize: the problems that convtune runs, with their kernels; all others are
+    # PyTorch's. Empty: convtune runs everything.
+    choices: str = ""
+    # True where that was proven while gradients are recorded, when weights are packed in every call.
+    proven_in_training: bool = True
+    # The weights with the batch norm behind this module folded in, whose work it does in eval mode where
+    # convtune.optimize proved that.
+    led: Led | None = None
+    _pytorchs: Any  # the class of PyTorch's that it stands for
+
+    def __init__(self, *args: Any, precision: str | None = None, **kwargs: Any) -> None:
+        """PyTorch's arguments. `precision`: "fp32" or "tf32"; None is what torch.backends.cudnn allows."""
+        super().__init__(*args, **kwargs)
+        if precision is not None:
+            self.precision = precision
+
+    @classmethod
+    def from_torch(cls: type[Module], module: Any) -> Module:
+        """A module of convtune with the same parameters (shared, not copied), settings and mode. Hooks stay behind."""
+        if not isinstance(module, cls._pytorchs):
+            raise TypeError(f"from_torch takes a torch.nn.{cls._pytorchs.__name__}, not a {type(module).__name__}")
+        if type(module).forward not in (cls._pytorchs.forward, cls.forward):
+            raise TypeError(f"a {type(module).__name__} has a forward of its own, which from_torch would lose")
+        made = cls(
+            module.in_channels, module.out_channels, module.kernel_size, module.stride, module.padding,
+            module.dilation, module.groups, module.bias is not None, module.padding_mode, device="meta",
+        )  # fmt: skip
+        made.weight, made.bias = module.weight, module.bias
+        return made.train(module.training)
+
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        if isinstance(input, torch.fx.Proxy):
+            _warn_of_quantisation(input.tracer)
+        # Alone it is none of the problems that were proven; symbolic tracing takes no branch by a shape.
+        if self.led is not None or isinstance(input, torch.fx.Proxy):
+            return super()._conv_forward(input, weight, bias)  # type: ignore[no-any-return, unused-ignore]
+        axes = len(self.kernel_size)
+        if input.dim() != axes + 2 or (self.choices and self.training and not self.proven_in_training):
+            if input.dim() == axes + 1 and not self.choices:
+                y: Tensor = self._conv_forward(input.unsqueeze(0), weight, bias).squeeze(0)
+                return y
+            return super()._conv_forward(input, weight, bias)  # type: ignore[no-any-return, unused-ignore]
+        if self.padding_mode != "zeros":
+            input = torch.nn.functional.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)
+        words = self.precision, "none", self.choices
+        return call(input, weight, bias, How.of(self.stride, edges_of(self), self.dilation, self.groups, *words))
+
+    def __prepare_scriptable__(self) -> Any:
+        """Asked first by torch.jit.script, which would put another module in this one's place: refused."""
+        raise Unsupported(
+            f"torch.jit.script takes no convtune.nn.{self._pytorchs.__name__}: convtune.restore(model) makes those that "
+            "convtune.optimize swapped PyTorch's again, and torch.jit.trace takes them as they are"
+        )
+
+    def prepare(self: Module, *examples: Tensor | tuple[int, ...]) -> Module:
+        """Plans, compiles and packs for inputs like the examples: tensors, or shapes (N, C, [D,] H, W). Returns itself."""
+        with torch.no_grad():
+            for example in examples:
+                if not isinstance(example, Tensor):
+                    example = torch.empty(example, dtype=self.weight.dtype, device=self.weight.device)
+                self(example)
+        return self
+
+    def repack(self: Module) -> Module:
+        """Packs the weights anew at the next call: after writes that PyTorch does not count. Returns itself."""
+        forget_packed(self)
+        return self
+
+    def _forget(self) -> None:
+        forget_weights(self)
+        if self.led is not None:
+            self.led.folded = None
+
+    def _apply(self: Module, fn: Any, recurse: bool = True) -> Module:
+        self._forget()  # PyTorch may swap the tensors, and swaps none that has weak references
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        return self
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        forget_weights(self)
+        super()._load_from_state_dict(*args, **kwargs)
+
+    def train(self: Module, mode: bool = True) -> Module:
+        self._forget()
+        return super().train(mode)
+
+    def extra_repr(self) -> str:
+        how = f"convtune for {len(self.choices.splitlines())} problems" if self.choices else "convtune"
+        settings: str = super().extra_repr()  # type: ignore[no-untyped-call]
+        return f"{settings}, {how}"
+
+
+class Conv2d(_Convolution, torch.nn.Conv2d):
     """A drop-in for torch.nn.Conv2d.
 
         conv = convtune.nn.Conv2d(3, 96, 11, stride=4, padding=2).cuda()
@@ -42,33 +140,7 @@ class Conv2d(torch.nn.Conv2d):
     call `repack`.
     """
 
-    precision: str = "auto"
-    # Left by convtune.optimize: the problems that convtune runs, with their kernels; all others are
-    # PyTorch's. Empty: convtune runs everything.
-    choices: str = ""
-    # True where that was proven while gradients are recorded, when weights are packed in every call.
-    proven_in_training: bool = True
-    # The weights with the batch norm behind this module folded in, whose work it does in eval mode where
-    # convtune.optimize proved that.
-    led: Led | None = None
-
-    def __init__(self, *args: Any, precision: str | None = None, **kwargs: Any) -> None:
-        """torch.nn.Conv2d's arguments. `precision`: "fp32" or "tf32"; None is what torch.backends.cudnn allows."""
-        super().__init__(*args, **kwargs)
-        if precision is not None:
-            self.precision = precision
-
-    @classmethod
-    def from_torch(cls, module: torch.nn.Conv2d) -> Conv2d:
-        """A convtune Conv2d with the same parameters (shared, not copied), settings and mode. Hooks stay behind."""
-        if not isinstance(module, torch.nn.Conv2d):
-            raise TypeError(f"from_torch takes a torch.nn.Conv2d, not a {type(module).__name__}")
-        made = cls(
-            module.in_channels, module.out_channels, module.kernel_size, module.stride, module.padding,
-            module.dilation, module.groups, module.bias is not None, module.padding_mode, device="meta",
-        )  # fmt: skip
-        made.weight, made.bias = module.weight, module.bias
-        return made.train(module.training)
+    _pytorchs = torch.nn.Conv2d
 
     def forward(self, input: Tensor) -> Tensor:
         own = self._parameters
@@ -85,72 +157,15 @@ class Conv2d(torch.nn.Conv2d):
                 return y
         return super().forward(input)
 
-    def _edges(self) -> tuple[int, int, int, int]:
-        """(top, left, bottom, right) of zeros that the convolution itself pads."""
-        if self.padding_mode != "zeros" or self.padding == "valid":
-            return 0, 0, 0, 0
-        if isinstance(self.padding, str):  # "same"
-            left, right, top, bottom = self._reversed_padding_repeated_twice
-            return top, left, bottom, right
-        vertical, horizontal = self.padding
-        return vertical, horizontal, vertical, horizontal
 
-    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        if isinstance(input, torch.fx.Proxy):
-            _warn_of_quantisation(input.tracer)
-        # Alone it is none of the problems that were proven; symbolic tracing takes no branch by a shape.
-        if self.led is not None or isinstance(input, torch.fx.Proxy):
-            return super()._conv_forward(input, weight, bias)  # type: ignore[no-any-return, unused-ignore]
-        if input.dim() != 4 or (self.choices and self.training and not self.proven_in_training):
-            if input.dim() == 3 and not self.choices:
-                y: Tensor = self._conv_forward(input.unsqueeze(0), weight, bias).squeeze(0)
-                return y
-            return super()._conv_forward(input, weight, bias)  # type: ignore[no-any-return, unused-ignore]
-        if self.padding_mode != "zeros":
-            input = torch.nn.functional.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)
-        words = self.precision, "none", self.choices
-        return call(input, weight, bias, How.of(self.stride, self._edges(), self.dilation, self.groups, *words))
+class Conv3d(_Convolution, torch.nn.Conv3d):
+    """A drop-in for torch.nn.Conv3d, contiguous or channels_last_3d: all that Conv2d says holds.
 
-    def __prepare_scriptable__(self) -> Conv2d:
-        """Asked first by torch.jit.script, which would put another module in this one's place: refused."""
-        raise Unsupported(
-            "torch.jit.script takes no convtune.nn.Conv2d: convtune.restore(model) makes those that convtune.optimize "
-            "swapped PyTorch's again, and torch.jit.trace takes them as they are"
-        )
+        conv = convtune.nn.Conv3d(96, 96, 3, padding=1).cuda()
+        conv = convtune.nn.Conv3d.from_torch(module)        # shares the module's parameters
 
-    def prepare(self, *examples: Tensor | tuple[int, ...]) -> Conv2d:
-        """Plans, compiles and packs for inputs like the examples: tensors, or shapes (N, C, H, W). Returns itself."""
-        with torch.no_grad():
-            for example in examples:
-                if not isinstance(example, Tensor):
-                    example = torch.empty(example, dtype=self.weight.dtype, device=self.weight.device)
-                self(example)
-        return self
+    A subclass of torch.nn.Conv3d (a causal one, whose forward pads or joins a cache) keeps its forward where
+    convtune.optimize swaps it: convtune computes the convolution that it calls.
+    """
 
-    def repack(self) -> Conv2d:
-        """Packs the weights anew at the next call: after writes that PyTorch does not count. Returns itself."""
-        forget_packed(self)
-        return self
-
-    def _forget(self) -> None:
-        forget_weights(self)
-        if self.led is not None:
-            self.led.folded = None
-
-    def _apply(self, fn: Any, recurse: bool = True) -> Conv2d:
-        self._forget()  # PyTorch may swap the tensors, and swaps none that has weak references
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        return self
-
-    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        forget_weights(self)
-        super()._load_from_state_dict(*args, **kwargs)
-
-    def train(self, mode: bool = True) -> Conv2d:
-        self._forget()
-        return super().train(mode)
-
-    def extra_repr(self) -> str:
-        how = f"convtune for {len(self.choices.splitlines())} problems" if self.choices else "convtune"
-        settings: str = super().extra_repr()  # type: ignore[no-untyped-call]
-        return f"{settings}, {how}"
+    _pytorchs = torch.nn.Conv3d

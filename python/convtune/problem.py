@@ -17,11 +17,13 @@ from .errors import InvalidArgument
 from .geometry import Padding, Steps, padding_of, steps_of, whole
 from .words import NAMES, activation_of, activation_text, one_of, parameters_of, types_of, types_text
 
-__all__ = ["Problem", "as_problem", "problem_of"]
+__all__ = ["SHAPES", "Problem", "as_problem", "problem_of"]
 
 _MAX_NAME_BYTES = 2048
 # The letters of a line, and its name with or without quotes; a case's name is no such thing.
 _LETTERS = re.compile(r"\s*(?:_|(?:mb|g|[io]c|[iokspd][dhw])\d+)+(?:n(?:\"([^\"]*)\"|(\S*)))?(?=\s|$)")
+# The shapes of x and w, by the number of axes that an image has.
+SHAPES = {2: ("(N, C, H, W)", "(K, C/groups, R, S)"), 3: ("(N, C, D, H, W)", "(K, C/groups, T, R, S)")}
 _NO_NAME = re.compile(r"[\x00-\x1f\x7f\"]")
 
 
@@ -261,21 +263,23 @@ def as_problem(problem: Problem | str) -> Problem:
 def problem_of(
     x_shape: Sequence[int], w_shape: Sequence[int], has_bias: bool, stride: Steps = 1, padding: Padding = 0,
     dilation: Steps = 1, groups: int = 1, precision: str | None = None, activation: str | None = None,
-    dtype: str = "float32", residual: bool = False,
+    dtype: str = "float32", residual: bool = False, axes: int = 2,
 ) -> Problem:  # fmt: skip
-    """The problem of conv2d's arguments: x (N, C, H, W), w (K, C/groups, R, S), of the type that array libraries call
-    `dtype`. Raises InvalidArgument with the numbers."""
-    if len(x_shape) != 4:
-        more = "; x[None] adds a batch of 1" if len(x_shape) == 3 else ""
-        raise InvalidArgument(f"x has the shape {tuple(x_shape)}; it must be (N, C, H, W){more}")
-    if len(w_shape) != 4:
-        raise InvalidArgument(f"w has the shape {tuple(w_shape)}; it must be (K, C/groups, R, S)")
-    n, c, h, w = (int(extent) for extent in x_shape)
-    k, c_of_group, r, s = (int(extent) for extent in w_shape)
-    steps, holes = steps_of(stride, "stride"), steps_of(dilation, "dilation")
+    """The problem of conv2d's arguments, or, with three `axes`, of conv3d's: x and w as in `SHAPES`, of the type that
+    array libraries call `dtype`. Raises InvalidArgument with the numbers."""
+    shape_of_x, shape_of_w = SHAPES[axes]
+    if len(x_shape) != axes + 2:
+        more = "; x[None] adds a batch of 1" if len(x_shape) == axes + 1 else ""
+        raise InvalidArgument(f"x has the shape {tuple(x_shape)}; it must be {shape_of_x}{more}")
+    if len(w_shape) != axes + 2:
+        raise InvalidArgument(f"w has the shape {tuple(w_shape)}; it must be {shape_of_w}")
+    n, c, *image = (int(extent) for extent in x_shape)
+    k, c_of_group, *taps = (int(extent) for extent in w_shape)
+    steps, holes = steps_of(stride, "stride", axes), steps_of(dilation, "dilation", axes)
+    depth = {"d": image[0], "t": taps[0]} if axes == 3 else {}
     problem = Problem(
-        n, c, h, w, k, r, s, groups, steps, padding_of(padding, (r, s), steps, holes), holes, has_bias, NAMES[dtype],
-        precision=precision or "auto", activation=activation or "none", residual=residual,
+        n, c, *image[-2:], k, *taps[-2:], groups, steps, padding_of(padding, taps, steps, holes), holes, has_bias,
+        NAMES[dtype], precision=precision or "auto", activation=activation or "none", residual=residual, **depth,
     )  # fmt: skip
     if c_of_group * problem.groups != c:
         raise InvalidArgument(

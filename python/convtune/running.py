@@ -15,7 +15,7 @@ from .memory import HostMemory
 from .problem import Problem
 from .words import TYPES
 
-__all__ = ["PackedWeights", "backward_data", "backward_weights", "pack", "packed", "read_weights", "run"]
+__all__ = ["PackedWeights", "backward_data", "backward_weights", "pack", "packed", "read_weights", "run", "with_plane"]
 
 # Arrays of any library: what comes back is of the same one.
 Arr = TypeVar("Arr")
@@ -37,7 +37,7 @@ class PackedWeights:
         return f"<convtune.PackedWeights of {self.convolution.problem}: {self.convolution.packed_bytes} bytes>"
 
 
-def _with_plane(problem: Problem, shape: tuple[int, ...], before: int | None = None) -> tuple[int, ...]:
+def with_plane(problem: Problem, shape: tuple[int, ...], before: int | None = None) -> tuple[int, ...]:
     """A tensor's shape as 3-D code has it where the problem has no depth: with a depth of one plane, `before` that axis."""
     if problem.has_depth:
         return shape
@@ -59,7 +59,7 @@ def read_weights(problem: Problem, w: Any, bias: Any, like: Array | None) -> Any
     """(weights, bias or None), checked against the problem."""
     _, type_of_w, _, type_of_bias = problem.dtypes
     weights = arrays.read(w, "w", TYPES[type_of_w], like)
-    if weights.shape not in (problem.weight_shape, _with_plane(problem, problem.weight_shape, 2)):
+    if weights.shape not in (problem.weight_shape, with_plane(problem, problem.weight_shape, 2)):
         raise InvalidArgument(f"w has the shape {weights.shape}; {problem} takes {problem.weight_shape}")
     if (bias is not None) != problem.bias:
         raise InvalidArgument(f"{problem} has {'a' if problem.bias else 'no'} bias, and bias is {_kind(bias)}")
@@ -109,7 +109,7 @@ def _read(convolution: Convolution, array: Any, name: str, dtype: str, shape: tu
     if found.device != convolution.device:
         raise InvalidArgument(f"{name} is on {found.device} ({found}), the convolution on {convolution.device}")
     _check_gradients(array, name, found.library)
-    if found.shape != shape and found.shape != _with_plane(convolution.problem, shape):
+    if found.shape != shape and found.shape != with_plane(convolution.problem, shape):
         raise InvalidArgument(f"{name} has the shape {found.shape}; {convolution.problem} takes {shape}")
     return found
 
@@ -152,7 +152,7 @@ def run(
     image = _read(convolution, x, "x", type_of_x, problem.input_shape)
     shape = convolution.output_shape
     if image.shape != problem.input_shape:
-        shape = _with_plane(problem, shape)
+        shape = with_plane(problem, shape)
     if residual is None and not problem.residual:
         y = _write(out, "out", type_of_y, shape, (image, "x"))
         convolution.run_raw(image.pointer, weights.pointer, y.pointer, image.library.stream(image.device))
@@ -182,7 +182,7 @@ def backward_data(convolution: Convolution, dy: Arr, weights: PackedWeights, out
     gradient = _read(convolution, dy, "dy", type_of_y, convolution.output_shape)
     shape = problem.input_shape
     if gradient.shape != convolution.output_shape:
-        shape = _with_plane(problem, shape)
+        shape = with_plane(problem, shape)
     dx = _write(out, "out", type_of_x, shape, (gradient, "dy"))
     stream = gradient.library.stream(gradient.device)
     convolution.run_tensors_raw(dy=gradient.pointer, dx=dx.pointer, packed=weights.pointer, stream=stream)
@@ -202,7 +202,7 @@ def backward_weights(
     inputs = [(image, "x"), (gradient, "dy")]
     shape = problem.weight_shape
     if image.shape != problem.input_shape:
-        shape = _with_plane(problem, shape, 2)
+        shape = with_plane(problem, shape, 2)
     dw = _write(out, "out", type_of_w, shape, *inputs)
     if out_bias is not None and not problem.bias:
         raise InvalidArgument(f"{problem} has no bias, and out_bias is {_kind(out_bias)}")

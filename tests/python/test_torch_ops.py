@@ -12,7 +12,7 @@ import convtune
 import convtune.torch
 from convtune.caches import PACKS
 from convtune.torch.how import How
-from convtune.torch.run import pytorch_conv2d
+from convtune.torch.run import pytorch_convolution
 
 OP = torch.ops.convtune.conv2d.default
 PLAIN = (1, 1), (1, 1, 1, 1), (1, 1), 1
@@ -41,7 +41,7 @@ def test_answers_and_memory_format(device, geometry, channels_last):
     if channels_last:
         x = x.to(memory_format=torch.channels_last)
     expected = double_conv2d(x, w, bias, **how)
-    theirs = pytorch_conv2d(x, w, bias, How(**how))
+    theirs = pytorch_convolution(x, w, bias, How(**how))
     for y in (OP(x, w, bias, *how.values()), convtune.conv2d(x, w, bias, **how)):
         assert_near(y, expected)
         if channels_last and how["groups"] == 1:

@@ -51,7 +51,7 @@ def test_only_what_was_proven_runs_by_convtune(decided):
     conv = model[0]
 
     def runs(x):
-        how = conv.stride, conv._edges(), conv.dilation, conv.groups, "auto", "none", conv.choices
+        how = conv.stride, convtune.torch.how.edges_of(conv), conv.dilation, conv.groups, "auto", "none", conv.choices
         return convtune.torch.convolution_of(x, conv.weight, conv.bias, *how)
 
     assert runs(X) is not None and runs(X).plan.source == "forced"
@@ -225,7 +225,7 @@ def test_channels_last_runs_as_nchw_where_that_is_faster(decided):
         y, expected = model(x), nn.Conv2d._conv_forward(conv, x, conv.weight, conv.bias)
     assert_near(y, expected)
     assert y.stride() == expected.stride()
-    how = conv.stride, conv._edges(), conv.dilation, conv.groups, "auto", "none", conv.choices
+    how = conv.stride, convtune.torch.how.edges_of(conv), conv.dilation, conv.groups, "auto", "none", conv.choices
     assert convtune.torch.convolution_of(x, conv.weight, conv.bias, *how).problem.layout == "nchw"
     torch.library.opcheck(torch.ops.convtune.conv2d.default, (x, conv.weight.detach(), conv.bias.detach(), *how))
 

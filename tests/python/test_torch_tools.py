@@ -31,7 +31,7 @@ def swapped(with_followers):
             behind_it = behind.get(layer)
             has_bias = layer.bias is not None or (behind_it is not None and behind_it.norm is not None)
             activation = "none" if behind_it is None else behind_it.activation
-            how = layer.stride, convtune.nn.Conv2d._edges(layer), layer.dilation, layer.groups, "auto", activation
+            how = layer.stride, convtune.torch.how.edges_of(layer), layer.dilation, layer.groups, "auto", activation
             problem = problem_of(x, layer.weight, has_bias, *how)
             plan = convtune.plan(problem, device="cpu").plan
             swap(layer, choice_line("cpu", problem, problem, plan.algorithm, plan.config), False, behind_it)

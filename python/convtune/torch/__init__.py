@@ -1,4 +1,4 @@
-"""convtune as an operator of PyTorch: `convtune::conv2d`, with gradients, autocast, torch.compile and CUDA graphs.
+"""convtune as operators of PyTorch: `convtune::conv2d` and `convtune::conv3d`, with gradients, autocast, torch.compile and CUDA graphs.
 
     y = convtune.torch.conv2d(x, w, bias, stride=4, padding=2)      # what convtune.conv2d does with PyTorch's tensors
     y = torch.ops.convtune.conv2d(...)                              # the same, as graphs hold it
@@ -21,8 +21,8 @@ What it promises, with the reasons in docs/decisions/0012-pytorch.md:
 from __future__ import annotations
 
 from . import flops as _flops  # noqa: F401  (registers them)
-from .functional import conv2d, forget_packed
+from .functional import conv2d, conv3d, forget_packed
 from .native import operator
 from .run import convolution_of, problem_of
 
-__all__ = ["conv2d", "convolution_of", "forget_packed", "operator", "problem_of"]
+__all__ = ["conv2d", "conv3d", "convolution_of", "forget_packed", "operator", "problem_of"]

@@ -1,4 +1,5 @@
-"""The operator `convtune::conv2d`: its registration, gradients and shapes, and the ways past the dispatcher."""
+"""The operators `convtune::conv2d` and `convtune::conv3d`: registration, gradients and shapes, and the ways past the
+dispatcher."""
 
 from __future__ import annotations
 
@@ -10,15 +11,22 @@ from torch import Tensor
 
 from ..caches import PACKS
 from ..geometry import Padding, Steps
+from ..problem import SHAPES
+from ..problem import problem_of as problem_of_shapes
 from ..tensors import check_like
 from . import autocast
 from .caches import tag
 from .how import How, kept_as_written, written
 from .native import LIBRARY, conv2d_forward, define, forward, if_ready
-from .run import TYPES, activated, kernel, like_output, of_other_types, output_format, pytorch_conv2d, run
+from .run import (
+    TYPES, activated, kernel, like_output, of_other_types, output_format, pads_of, pytorch_convolution, run,
+)  # fmt: skip
 from .watched import forget_all
 
-__all__ = ["call", "call_if_ready", "conv2d", "conv2d_of_tensors", "forget_packed", "forget_weights", "is_plain"]
+__all__ = [
+    "call", "call_if_ready", "conv2d", "conv2d_of_tensors", "conv3d", "conv3d_of_tensors", "forget_packed",
+    "forget_weights", "is_plain",
+]  # fmt: skip
 
 _plain = (Tensor, torch.nn.Parameter)
 _is_compiling = torch.compiler.is_compiling
@@ -39,10 +47,11 @@ def _fake(x: Tensor, weight: Tensor, bias: Tensor | None, *words: Any) -> Tensor
 
 def fake_sum(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, how: How) -> Tensor:
     """Shape and strides of what `run` gives, sizes possibly symbolic."""
-    _check(x.dim() == 4, lambda: f"x has the shape {tuple(x.shape)}; it must be (N, C, H, W)")
-    _check(weight.dim() == 4, lambda: f"w has the shape {tuple(weight.shape)}; it must be (K, C/groups, R, S)")
-    n, c, h, w = x.shape
-    k, c_of_group, r, s = weight.shape
+    axes, (shape_of_x, shape_of_w) = how.axes, SHAPES[how.axes]
+    _check(x.dim() == axes + 2, lambda: f"x has the shape {tuple(x.shape)}; it must be {shape_of_x}")
+    _check(weight.dim() == axes + 2, lambda: f"w has the shape {tuple(weight.shape)}; it must be {shape_of_w}")
+    n, c, *image = x.shape
+    k, c_of_group, *taps = weight.shape
     _check(
         c_of_group * how.groups == c,
         lambda: f"x has {c} channels, but w has {c_of_group} for each of {how.groups} groups",
@@ -52,11 +61,13 @@ def fake_sum(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | 
         lambda: f"bias has the shape {tuple(bias.shape)}; it must be ({k},)",  # type: ignore[union-attr]
     )
     stride, padding, dilation, _ = how.geometry
-    p = (h + padding[0] + padding[2] - dilation[0] * (r - 1) - 1) // stride[0] + 1
-    q = (w + padding[1] + padding[3] - dilation[1] * (s - 1) - 1) // stride[1] + 1
-    _check(p > 0, lambda: f"the output would be {p} x {q}: the filter does not fit")
-    _check(q > 0, lambda: f"the output would be {p} x {q}: the filter does not fit")
-    y = torch.empty((n, k, p, q), dtype=x.dtype, device=x.device, memory_format=output_format(x, weight))
+    output = [
+        (image[at] + padding[at] + padding[axes + at] - dilation[at] * (taps[at] - 1) - 1) // stride[at] + 1
+        for at in range(axes)
+    ]
+    for size in output:
+        _check(size > 0, lambda: f"the output would be {' x '.join(map(str, output))}: the filter does not fit")
+    y = torch.empty((n, k, *output), dtype=x.dtype, device=x.device, memory_format=output_format(x, weight))
     _check(
         residual is None or residual.shape == y.shape,
         lambda: f"residual has the shape {tuple(residual.shape)}; it must be {tuple(y.shape)}",  # type: ignore[union-attr]
@@ -69,10 +80,10 @@ def _fake_forward(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tens
 
 
 def _below(x: Tensor, weight: Tensor, bias: Tensor | None, how: How) -> Tensor:
-    """The operator whose text holds the numbers; where one is a symbol, the operator that takes symbols."""
+    """The operator whose text holds the numbers; where one is a symbol, or there is a depth, the one that takes numbers."""
     with _below_autograd():
-        if how.is_symbolic:
-            return _operator(x, weight, bias, *how.words)  # type: ignore[no-any-return]
+        if how.axes == 3 or how.is_symbolic:
+            return _operator(x, weight, bias, how)
         return conv2d_forward(x, weight, bias, None, how.text)  # type: ignore[no-any-return]
 
 
@@ -95,18 +106,21 @@ class _Convolution(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
         x, weight, y = ctx.saved_tensors
-        stride, (top, left, bottom, right), dilation, groups = ctx.how.geometry
+        stride, padding, dilation, groups = ctx.how.geometry
+        axes = ctx.how.axes
+        before = padding[:axes]
         if y is not None:
             grad = torch.ops.aten.threshold_backward(grad, y, 0)
-        even = top == bottom and left == right
-        padded = x if even else torch.nn.functional.pad(x, (left, right, top, bottom))
+        even, none = before == padding[axes:], (0,) * axes
+        padded = x if even else torch.nn.functional.pad(x, pads_of(padding))
         grads = torch.ops.aten.convolution_backward(
-            grad, padded, weight, ctx.bias_shape, stride, (top, left) if even else (0, 0), dilation, False, (0, 0),
-            groups, ctx.needs_input_grad[:3],
+            grad, padded, weight, ctx.bias_shape, stride, before if even else none, dilation, False, none, groups,
+            ctx.needs_input_grad[:3],
         )  # fmt: skip
         grad_x = grads[0]
         if grad_x is not None and not even:
-            grad_x = grad_x[:, :, top : top + x.shape[2], left : left + x.shape[3]]
+            image = [slice(first, first + size) for first, size in zip(before, x.shape[2:])]
+            grad_x = grad_x[(slice(None), slice(None), *image)]
         return grad_x, grads[1], grads[2], None, None
 
 
@@ -157,21 +171,33 @@ def _autocast(key: torch._C.DispatchKey) -> Any:
     def kernel(x: Tensor, weight: Tensor, bias: Tensor | None, *words: Any) -> Tensor:
         dtype = autocast.type_of(x) or x.dtype
         if dtype not in TYPES:
-            return pytorch_conv2d(x, weight, bias, How.of(*words))
+            return pytorch_convolution(x, weight, bias, How.of(*words))
         keeps = words[-1] is not False and not _is_compiling() and _is_ordinary(x, weight, bias)
         x, weight, bias, _ = autocast.cast(dtype, x, weight, bias, None, keeps)
         with guard(keys):
-            return _operator(x, weight, bias, *words)  # type: ignore[no-any-return]
+            return _operator(x, weight, bias, How.of(*words))
 
     return kernel
 
 
-_operator: Any = define(
-    "conv2d(Tensor x, Tensor weight, Tensor? bias, SymInt[2] stride, SymInt[4] padding, SymInt[2] dilation, "
-    "SymInt groups, str precision='auto', str activation='none', str choices='', bool reuse=True) -> Tensor",
-    kernel, _fake, Autograd=_autograd, AutocastCPU=_autocast(torch._C.DispatchKey.AutocastCPU),
-    AutocastCUDA=_autocast(torch._C.DispatchKey.AutocastCUDA),
-)  # fmt: skip
+def _defined(axes: int) -> Any:
+    return define(
+        f"conv{axes}d(Tensor x, Tensor weight, Tensor? bias, SymInt[{axes}] stride, SymInt[{2 * axes}] padding, "
+        f"SymInt[{axes}] dilation, SymInt groups, str precision='auto', str activation='none', str choices='', "
+        "bool reuse=True) -> Tensor",
+        kernel, _fake, Autograd=_autograd, AutocastCPU=_autocast(torch._C.DispatchKey.AutocastCPU),
+        AutocastCUDA=_autocast(torch._C.DispatchKey.AutocastCUDA),
+    )  # fmt: skip
+
+
+_conv2d, _conv3d = _defined(2), _defined(3)
+
+
+def _operator(x: Tensor, weight: Tensor, bias: Tensor | None, how: How) -> Tensor:
+    """The operator of as many axes."""
+    return (_conv3d if how.axes == 3 else _conv2d)(x, weight, bias, *how.words)  # type: ignore[no-any-return]
+
+
 torch.library.register_fake("convtune::conv2d_forward", _fake_forward, lib=LIBRARY)
 tag()
 
@@ -212,10 +238,10 @@ def call(x: Tensor, weight: Tensor, bias: Tensor | None, how: How, residual: Ten
         return activated(y + like_output(residual, y), how.activation)
     if not _is_compiling():
         if _transform() is not None or not (x.is_cuda or x.is_cpu) or _is_pytorchs(x):
-            return pytorch_conv2d(x, weight, bias, how)
+            return pytorch_convolution(x, weight, bias, how)
     if torch.onnx.is_in_onnx_export():  # a file of ONNX has no operator of ours
-        return pytorch_conv2d(x, weight, bias, how)
-    return _operator(x, weight, bias, *how.words)  # type: ignore[no-any-return]
+        return pytorch_convolution(x, weight, bias, how)
+    return _operator(x, weight, bias, how)
 
 
 _warned: set[torch.dtype] = set()
@@ -242,7 +268,7 @@ def _check_types(x: Any, weight: Any, bias: Any) -> None:
             check_like(tensor, name, x)
     if x.dtype not in TYPES and x.dtype not in _warned:
         _warned.add(x.dtype)
-        warnings.warn(f"convtune has no kernels for {x.dtype}: PyTorch's own convolution runs", stacklevel=4)
+        warnings.warn(f"convtune has no kernels for {x.dtype}: PyTorch's own convolution runs", stacklevel=5)
 
 
 def conv2d_of_tensors(
@@ -254,15 +280,28 @@ def conv2d_of_tensors(
         y = call_if_ready(x, weight, bias, stride, padding, dilation, groups, precision, activation, "", residual)
         if y is not None:
             return y
-    if x.dim() == 3:  # an image without a batch
+    return _of_tensors(2, x, weight, bias, (stride, padding, dilation, groups, precision, activation), residual, reuse)
+
+
+def conv3d_of_tensors(
+    x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: Any, precision: Any,
+    activation: Any, residual: Any = None, reuse: bool = True,
+) -> Tensor:  # fmt: skip
+    """convtune.conv3d, where x is a tensor."""
+    return _of_tensors(3, x, weight, bias, (stride, padding, dilation, groups, precision, activation), residual, reuse)
+
+
+def _of_tensors(axes: int, x: Any, weight: Any, bias: Any, words: Any, residual: Any, reuse: bool) -> Tensor:
+    """`words`: from stride to activation."""
+    if x.dim() == axes + 1:  # an image without a batch
         added = residual.unsqueeze(0) if isinstance(residual, Tensor) else residual
-        words = stride, padding, dilation, groups, precision, activation
-        return conv2d_of_tensors(x.unsqueeze(0), weight, bias, *words, added, reuse).squeeze(0)
+        return _of_tensors(axes, x.unsqueeze(0), weight, bias, words, added, reuse).squeeze(0)
     if not _is_compiling():
         if x.dtype not in TYPES or not isinstance(weight, Tensor) or not (bias is None or isinstance(bias, Tensor)):
             _check_types(x, weight, bias)
-    how = written(weight.shape[2:], stride, padding, dilation, groups, precision, activation, "", reuse)
-    return call(x, weight, bias, how, residual)
+        if x.dim() != axes + 2 or weight.dim() != axes + 2:
+            problem_of_shapes(x.shape, weight.shape, bias is not None, axes=axes)  # raises
+    return call(x, weight, bias, written(weight.shape[2:], *words, "", reuse), residual)
 
 
 def conv2d(
@@ -290,6 +329,25 @@ def conv2d(
     InvalidArgument with the numbers where shapes, types or devices do not fit each other.
     """
     return conv2d_of_tensors(x, weight, bias, stride, padding, dilation, groups, precision, activation, residual, reuse)
+
+
+def conv3d(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Steps = 1,
+    padding: Padding = 0,
+    dilation: Steps = 1,
+    groups: int = 1,
+    *,
+    precision: str | None = None,
+    activation: str | None = None,
+    residual: Tensor | None = None,
+    reuse: bool = True,
+) -> Tensor:
+    """`conv2d` with a depth: x (N, C, D, H, W), or (C, D, H, W) without a batch, contiguous or channels_last_3d. The
+    arguments are convtune.conv3d's."""
+    return conv3d_of_tensors(x, weight, bias, stride, padding, dilation, groups, precision, activation, residual, reuse)
 
 
 def forget_weights(module: Any) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 from .functional import _records_gradients, fake_sum, is_plain
 from .how import How
 from .native import conv2d_forward, define, forward
-from .run import pytorch_conv2d, run
+from .run import pytorch_convolution, run
 
 __all__ = ["conv2d_fused"]
 
@@ -32,7 +32,7 @@ def _autograd(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor |
     how = How.of(*words)
     recorded = _records_gradients(x, weight, bias) or (residual is not None and residual.requires_grad)
     if torch.is_grad_enabled() and recorded:
-        return pytorch_conv2d(x, weight, bias, how, residual)
+        return pytorch_convolution(x, weight, bias, how, residual)
     # Past the dispatcher, which would call Python a second time.
     if is_plain(x, weight, bias, residual):
         return forward(x, weight, bias, residual, how)

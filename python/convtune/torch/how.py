@@ -12,7 +12,7 @@ import torch
 from ..cached import cached_property
 from ..geometry import Padding, Steps, padding_of, steps_of, whole
 
-__all__ = ["How", "written"]
+__all__ = ["How", "edges_of", "written"]
 
 _is_compiling = torch.compiler.is_compiling
 
@@ -20,14 +20,15 @@ _is_compiling = torch.compiler.is_compiling
 @dataclass(frozen=True)
 class How:
     """All that a convolution is told besides its tensors. `stride`, `dilation`: (vertical, horizontal); `padding`:
-    (top, left, bottom, right), in pixels; a number may be a symbol, as in a graph for any size. `precision` and
+    (top, left, bottom, right), in pixels; with a depth three and six, as Problem has them; a number may be a symbol, as
+    in a graph for any size. `precision` and
     `activation`: a Problem's words, of which "auto" is what PyTorch's settings allow. `choices`: the lines of optimize
     (run.choice_line); "" leaves every problem to convtune. `reuse`: packed weights may be used again; no part of
     equality, since the plan is the same."""
 
-    stride: tuple[Any, Any] = (1, 1)
-    padding: tuple[Any, Any, Any, Any] = (0, 0, 0, 0)
-    dilation: tuple[Any, Any] = (1, 1)
+    stride: tuple[Any, ...] = (1, 1)
+    padding: tuple[Any, ...] = (0, 0, 0, 0)
+    dilation: tuple[Any, ...] = (1, 1)
     groups: Any = 1
     precision: str = "auto"
     activation: str = "none"
@@ -56,12 +57,17 @@ class How:
         return How(*geometry, precision, activation, choices, reuse == "reuse")
 
     @property
+    def axes(self) -> int:
+        """2, or 3 with a depth."""
+        return len(self.stride)
+
+    @property
     def geometry(self) -> tuple[Any, Any, Any, Any]:
         return self.stride, self.padding, self.dilation, self.groups
 
     @property
     def words(self) -> tuple[Any, ...]:
-        """`convtune::conv2d`'s arguments behind its tensors; `convtune::conv2d_fused` has all but the last."""
+        """The arguments of `convtune::conv2d` and `convtune::conv3d` behind the tensors; `convtune::conv2d_fused` has all but the last."""
         return *self.geometry, self.precision, self.activation, self.choices, self.reuse
 
     @cached_property
@@ -108,7 +114,8 @@ def _written(
     kernel: Any, stride: Steps, padding: Padding, dilation: Steps, groups: int, precision: str | None = None,
     activation: str | None = None, choices: str = "", reuse: bool = True,
 ) -> How:  # fmt: skip
-    steps, holes = steps_of(stride, "stride", 2, _number), steps_of(dilation, "dilation", 2, _number)
+    axes = len(kernel)
+    steps, holes = steps_of(stride, "stride", axes, _number), steps_of(dilation, "dilation", axes, _number)
     edges = padding_of(padding, tuple(kernel), steps, holes, _number)
     return How.of(steps, edges, holes, groups, precision or "auto", activation or "none", choices, reuse)
 
@@ -117,11 +124,23 @@ kept_as_written = lru_cache(4096)(_written)  # raises TypeError where one of the
 
 
 def written(kernel: Any, stride: Any, padding: Any, *rest: Any) -> How:
-    """The value of what a caller writes: numbers, pairs and words, None for what PyTorch's settings say. `kernel`: the
-    filter's (height, width), for a padding in words. Raises InvalidArgument."""
+    """The value of what a caller writes: numbers, tuples and words, None for what PyTorch's settings say. `kernel`: the
+    filter's size along each axis, of which a padding in words needs more than their number. Raises InvalidArgument."""
     if not _is_compiling():
         try:
-            return kept_as_written(kernel if isinstance(padding, str) else (1, 1), stride, padding, *rest)
+            kernel_or_ones = kernel if isinstance(padding, str) else (1,) * len(kernel)
+            return kept_as_written(kernel_or_ones, stride, padding, *rest)
         except TypeError:
             pass
     return _written(kernel, stride, padding, *rest)
+
+
+def edges_of(module: Any) -> tuple[int, ...]:
+    """The zeros that a convolution of PyTorch's pads by itself: before the image along each axis, then behind it."""
+    axes = len(module.kernel_size)
+    if module.padding_mode != "zeros" or module.padding == "valid":
+        return (0,) * (2 * axes)
+    if isinstance(module.padding, str):  # "same"
+        ends = module._reversed_padding_repeated_twice  # the last axis first, before and behind it
+        return *ends[-2::-2], *ends[::-2]
+    return *module.padding, *module.padding

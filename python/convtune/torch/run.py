@@ -21,15 +21,17 @@ from .how import How, written
 
 __all__ = [
     "TYPES", "Planned", "activated", "as_recorded", "choice", "choice_line", "convolution_of", "fingerprint",
-    "kernel", "launched", "like_output", "of_other_types", "output_format", "problem_for", "problem_of",
-    "pytorch_conv2d", "refuse_in_capture", "run", "wants_channels_last",
+    "kernel", "launched", "like_output", "of_other_types", "output_format", "pads_of", "problem_for", "problem_of",
+    "pytorch_convolution", "refuse_in_capture", "run", "wants_channels_last",
 ]  # fmt: skip
 
 _float32 = torch.float32
 # The types of tensors that convtune computes.
 TYPES = (torch.float32, torch.float16, torch.bfloat16)
 _DTYPES = dict(zip(("f32", "f16", "bf16"), TYPES))
-_contiguous, _channels_last = torch.contiguous_format, torch.channels_last
+_contiguous = torch.contiguous_format
+_CHANNELS_LAST = {2: torch.channels_last, 3: torch.channels_last_3d}  # by axes, as below
+_PYTORCHS = {2: torch.conv2d, 3: torch.conv3d}
 # Only a PyTorch that was built with CUDA has these.
 _capturing: Any = getattr(torch._C, "_cuda_isCurrentStreamCapturing", None)
 _raw_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
@@ -39,16 +41,19 @@ _recorded: set[Convolution] = set()
 
 
 def wants_channels_last(tensor: Tensor) -> bool:
-    """True where PyTorch takes the tensor to lie channels last: its strides fall in the order N, H, W, C."""
+    """True where PyTorch takes the tensor to lie channels last: its strides fall in the order N, H, W, C, with D before
+    H where there is a depth."""
     if tensor.is_contiguous() and tensor.stride(1) != 1:
         return False
-    (n, c, h, w), (of_n, of_c, of_h, of_w) = tensor.shape, tensor.stride()
-    if of_c == 0 or n == 0 or c == 0 or h == 0 or w == 0 or of_w < of_c * c:
+    sizes, strides = tensor.shape, tensor.stride()
+    if strides[1] == 0 or 0 in sizes:
         return False
-    if of_h < of_w * w:
-        return False
-    image = of_h * h
-    return of_n >= image and image != of_c  # N x 1 x 1 x 1 lies both ways, and is taken for channels first
+    least = strides[1] * sizes[1]
+    for axis in range(len(sizes) - 1, 1, -1):
+        if strides[axis] < least:
+            return False
+        least = strides[axis] * sizes[axis]
+    return strides[0] >= least and least != strides[1]  # N x 1 x 1 x 1 lies both ways, and is taken for channels first
 
 
 _functional = torch.nn.functional
@@ -71,16 +76,24 @@ def activated(y: Tensor, activation: str) -> Tensor:
     return _ACTIVATIONS[name](y, *parameters)  # type: ignore[no-any-return]
 
 
-def pytorch_conv2d(x: Tensor, weight: Tensor, bias: Tensor | None, how: How, residual: Tensor | None = None) -> Tensor:
+def pads_of(padding: tuple[Any, ...]) -> list[Any]:
+    """The padding as torch.nn.functional.pad takes it: the last axis first, before and behind it."""
+    axes = len(padding) // 2
+    return [end for axis in reversed(range(axes)) for end in padding[axis::axes]]
+
+
+def pytorch_convolution(
+    x: Tensor, weight: Tensor, bias: Tensor | None, how: How, residual: Tensor | None = None
+) -> Tensor:
     """PyTorch's own convolution, which has no uneven padding, and takes a bias of x's type alone."""
     if bias is not None and bias.dtype is not x.dtype:
         bias = bias.to(x.dtype)
-    stride, (top, left, bottom, right), dilation, groups = how.geometry
-    if top == bottom and left == right:
-        y = torch.conv2d(x, weight, bias, stride, (top, left), dilation, groups)
+    stride, padding, dilation, groups = how.geometry
+    before, convolve = padding[: how.axes], _PYTORCHS[how.axes]
+    if before == padding[how.axes :]:
+        y = convolve(x, weight, bias, stride, before, dilation, groups)
     else:
-        x = _functional.pad(x, (left, right, top, bottom))
-        y = torch.conv2d(x, weight, bias, stride, 0, dilation, groups)
+        y = convolve(_functional.pad(x, pads_of(padding)), weight, bias, stride, 0, dilation, groups)
     return activated(y if residual is None else y + residual, how.activation)
 
 
@@ -97,7 +110,7 @@ def of_other_types(x: Tensor, weight: Tensor, bias: Tensor | None, how: How, res
     check_like(weight, "w", x)
     if bias is not None:
         check_like(bias, "bias", x)
-    y = pytorch_conv2d(x, weight, bias, how.alone)
+    y = pytorch_convolution(x, weight, bias, how.alone)
     if residual is not None:
         y = y + like_output(residual, y)
     return activated(y, how.activation)
@@ -106,18 +119,21 @@ def of_other_types(x: Tensor, weight: Tensor, bias: Tensor | None, how: How, res
 class Planned:
     """A convolution, and what a call must know of it. `convolution` is None where PyTorch's own is to run, or, where
     `apart`, what runs without the activation, and PyTorch's activation after it; `format`: in which memory format it
-    reads and writes, `wanted`: in which the problem's y lies. `apart` also leaves a residual to PyTorch."""
+    reads and writes, `wanted`: in which the problem's y lies. `apart` also leaves a residual to PyTorch. `axes`: of the
+    tensors, which have a depth also where the problem has none."""
 
     __slots__ = ("apart", "convolution", "dtype", "format", "input_shape", "output_shape", "wanted")
 
-    def __init__(self, convolution: Convolution | None, problem: Problem, apart: bool = False) -> None:
+    def __init__(
+        self, convolution: Convolution | None, problem: Problem, apart: bool = False, axes: int = 2
+    ) -> None:
         self.convolution, self.apart = convolution, apart
         self.dtype = _DTYPES[problem.dtype.partition(":")[0]]
-        self.input_shape = (problem.n, problem.c, problem.h, problem.w)
-        self.output_shape = (problem.n, problem.k, *problem.output_size)
+        self.input_shape = (problem.n, problem.c, *(problem.d, problem.h, problem.w)[-axes:])
+        self.output_shape = (problem.n, problem.k, *(1, *problem.output_size)[-axes:])
         nhwc = convolution is not None and convolution.problem.layout == "nhwc"
-        self.format = _channels_last if nhwc else _contiguous
-        self.wanted = _channels_last if problem.layout == "nhwc" else _contiguous
+        self.format = _CHANNELS_LAST[axes] if nhwc else _contiguous
+        self.wanted = _CHANNELS_LAST[axes] if problem.layout == "nhwc" else _contiguous
 
 
 _fingerprints: dict[str, str] = {}
@@ -161,8 +177,9 @@ def problem_for(x: Tensor, weight: Tensor, how: How, bias_type: torch.dtype | No
     """`problem_of` a call that does so. `bias_type`: None where there is no bias."""
     dtype = str(x.dtype).removeprefix("torch.") if x.dtype in TYPES else "float32"
     problem = problem_of_shapes(
-        x.shape, weight.shape, bias_type is not None, *how.geometry, how.precision, how.activation, dtype, residual
-    )
+        x.shape, weight.shape, bias_type is not None, *how.geometry, how.precision, how.activation, dtype, residual,
+        how.axes,
+    )  # fmt: skip
     if bias_type is _float32 and dtype != "float32":
         problem = problem.replace(dtype=":".join([problem.dtype] * 3 + ["f32"]))
     if how.precision == "auto" and dtype == "float32":
@@ -176,7 +193,7 @@ def refuse_in_capture(problem: Problem, device: str) -> None:
     if device != "cpu" and _capturing():
         raise Error(
             f"{problem} has not run on {device} yet, and a CUDA graph is being recorded: a plan may have to compile, "
-            "which cannot be recorded. Call the convolution (or Conv2d.prepare) once before"
+            "which cannot be recorded. Call the convolution (or its module's prepare) once before"
         )
 
 
@@ -196,11 +213,11 @@ def _plan(x: Tensor, weight: Tensor, bias: Tensor | None, how: How, index: int, 
     device = "cpu" if index < 0 else f"cuda:{index}"
     plan: tuple[Problem, str | None, str | None] = (problem, None, None)
     if problem.n == 0:
-        return Planned(None, problem)
+        return Planned(None, problem, axes=how.axes)
     if how.choices:
         proven = choice(how.choices, device, problem)
         if proven is None:
-            return Planned(None, problem)
+            return Planned(None, problem, axes=how.axes)
         plan = proven
     refuse_in_capture(problem, device)
     try:
@@ -212,8 +229,8 @@ def _plan(x: Tensor, weight: Tensor, bias: Tensor | None, how: How, index: int, 
             raise
     else:
         if convolution.plan.algorithm != "reference":  # right, and slower than anything of PyTorch's
-            return Planned(convolution, problem)
-    return Planned(None, problem, apart=how.activation != "none" or residual)
+            return Planned(convolution, problem, axes=how.axes)
+    return Planned(None, problem, how.activation != "none" or residual, how.axes)
 
 
 def convolution_of(
@@ -243,8 +260,8 @@ def run(
     precision = how.precision
     if precision == "auto" and dtype is _float32:
         precision = allowed_precision(index)
-    if x.dim() != 4 or weight.dim() != 4:
-        problem_of_shapes(x.shape, weight.shape, bias is not None)  # raises
+    if x.dim() != len(how.stride) + 2 or weight.dim() != x.dim():
+        problem_of_shapes(x.shape, weight.shape, bias is not None, axes=how.axes)  # raises
     if x.is_contiguous() and weight.is_contiguous() and x.stride(1) != 1 and weight.stride(1) != 1:
         lies, format = True, _contiguous
     else:
@@ -267,7 +284,7 @@ def run(
         return activated(y if residual is None else y.add_(residual), how.activation)
     # cuDNN's workspace is ours and of one stream: a graph takes PyTorch's, from the graph's own memory.
     if convolution is None or (capturing and convolution.plan.algorithm == "cudnn"):
-        y = pytorch_conv2d(x, weight, bias, how, residual)
+        y = pytorch_convolution(x, weight, bias, how, residual)
         return y.contiguous(memory_format=format)
     if capturing:
         _recorded.add(convolution)
@@ -277,7 +294,7 @@ def run(
         kept, packed = packed_weights(convolution, weight, bias, x, stream)
     y = launched(planned, x, packed, residual, format, stream, lies)
     if offer is not None:
-        offer(kept, packed, stream, planned.format is _channels_last, y)
+        offer(kept, packed, stream, planned.format is not _contiguous, y)
     del kept  # freed in the order of the stream
     return y
 
@@ -323,4 +340,5 @@ def kernel(x: Tensor, weight: Tensor, bias: Tensor | None, *words: Any) -> Tenso
 
 
 def output_format(x: Tensor, weight: Tensor) -> torch.memory_format:
-    return _channels_last if wants_channels_last(x) or wants_channels_last(weight) else _contiguous
+    """The format of y: channels last where x or the weight lies so."""
+    return _CHANNELS_LAST[x.dim() - 2] if wants_channels_last(x) or wants_channels_last(weight) else _contiguous

@@ -10,12 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...nn import Conv2d
 from ...problem import Problem
 from ..functional import call
-from ..how import How
+from ..how import How, edges_of
 from ..native import forward
-from ..run import activated, problem_for, pytorch_conv2d
+from ..run import activated, problem_for, pytorch_convolution
 
 __all__ = ["Fused", "FusedSides", "Sides", "how_of", "random"]
 
@@ -29,25 +28,26 @@ def random(shape: Any, strides: Any, dtype: torch.dtype, device: torch.device) -
 
 
 def how_of(module: Any) -> How:
-    """A torch.nn.Conv2d's own, with its zero padding."""
-    return How(module.stride, Conv2d._edges(module), module.dilation, module.groups)
+    """A torch.nn.Conv2d's or Conv3d's own, with its zero padding."""
+    return How(module.stride, edges_of(module), module.dilation, module.groups)
 
 
 def _exact(images: int, x: Tensor, weight: Tensor, bias: Tensor | None, how: How) -> Tensor:
-    top, left, bottom, right = how.padding
-    problem, height = problem_for(x, weight, how, None), x.shape[2]
+    problem, height = problem_for(x, weight, how, None), x.shape[2]  # frames where there are some
     work = problem.flops / problem.n * min(images, problem.n)
     least = how.dilation[0] * (weight.shape[2] - 1) + 1
     rows = max(int(height * min(1.0, _EXACT_FLOPS / max(work, 1))), min(least, height))
-    how = replace(how, padding=(top, left, bottom if rows == height else 0, right), activation="none")
+    edges = list(how.padding)
+    edges[how.axes] *= rows == height
+    how = replace(how, padding=tuple(edges), activation="none")
     exact_bias = None if bias is None else bias.detach().double()
-    return pytorch_conv2d(x[:images, :, :rows].double(), weight.double(), exact_bias, how)
+    return pytorch_convolution(x[:images, :, :rows].double(), weight.double(), exact_bias, how)
 
 
 class Sides:
     """PyTorch's and convtune's way of one layer, on random data that lie as the model's do."""
 
-    def __init__(self, module: torch.nn.Conv2d, shape: Any, strides: Any, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(self, module: Any, shape: Any, strides: Any, dtype: torch.dtype, device: torch.device) -> None:
         self.x = random(shape, strides, dtype, device)
         self.weight, self.bias = module.weight.to(dtype), module.bias  # autocast: of another type
         self.pytorch_bias = None if module.bias is None else module.bias.to(dtype)
@@ -57,14 +57,15 @@ class Sides:
         return self.pytorch()
 
     def exact(self, images: int) -> Tensor:
-        """The answer for the first `images` in double precision; for large images their first rows."""
+        """The answer for the first `images` in double precision; for large images their first rows or frames."""
         return _exact(images, self.x, self.weight.detach(), self.bias, self.how)
 
     def pytorch(self) -> Tensor:
         stride, edges, dilation, groups = self.how.geometry
-        uneven = edges[0] != edges[2] or edges[1] != edges[3]
-        edges_or_same = "same" if uneven else edges[:2]
-        return torch.conv2d(self.x, self.weight, self.pytorch_bias, stride, edges_or_same, dilation, groups)
+        axes = self.how.axes
+        edges_or_same = edges[:axes] if edges[:axes] == edges[axes:] else "same"
+        convolve: Any = torch.conv3d if axes == 3 else torch.conv2d
+        return convolve(self.x, self.weight, self.pytorch_bias, stride, edges_or_same, dilation, groups)  # type: ignore[no-any-return]
 
     def convtune(self, line: str) -> Callable[[], Tensor]:
         return lambda: call(self.x, self.weight, self.bias, replace(self.how, choices=line))
@@ -122,12 +123,12 @@ class FusedSides:
         self.bias = None if kind is None else random((fused.weight_shape[0],), (1,), kind, device)
         self.residual: Tensor | None = None
         if fused.residual_strides is not None:
-            shape = pytorch_conv2d(self.x, self.weight, None, fused.how).shape
+            shape = pytorch_convolution(self.x, self.weight, None, fused.how).shape
             self.residual = random(shape, fused.residual_strides, fused.dtype, device)
         self.norm: Any = [one.to(device) for one in (torch.zeros(fused.weight_shape[0]), torch.ones(fused.weight_shape[0]))]
 
     def expected(self) -> Tensor:
-        return pytorch_conv2d(self.x, self.weight, self.bias, self.fused.how, self.residual)
+        return pytorch_convolution(self.x, self.weight, self.bias, self.fused.how, self.residual)
 
     def exact(self, images: int) -> Tensor:
         """The exact answer, as `Sides.exact` gives it."""
@@ -142,7 +143,7 @@ class FusedSides:
         if fused.linear:
             y = (self.x.permute(0, 2, 3, 1) @ self.weight.flatten(1).t()).permute(0, 3, 1, 2)
         else:
-            y = pytorch_conv2d(self.x, self.weight, None if is_apart else self.bias, fused.how.alone)
+            y = pytorch_convolution(self.x, self.weight, None if is_apart else self.bias, fused.how.alone)
         if fused.eager:
             if fused.normed:
                 y = torch.nn.functional.batch_norm(y, *self.norm, *self.norm[::-1])

@@ -24,12 +24,12 @@ from torch import Tensor, nn
 from .. import autocast
 from ..folding import Fold, Folded
 from ..functional import call_if_ready, is_plain
-from ..how import How
+from ..how import How, edges_of
 from ..native import forward
 from ..run import TYPES
 from .structure import Caller, Followers, is_watched
 
-__all__ = ["Led", "fused", "hand_over", "take_back"]
+__all__ = ["Led", "fused", "hand_over", "made_of", "take_back"]
 
 _log = logging.getLogger("convtune")
 _capturing: Any = getattr(torch._C, "_cuda_isCurrentStreamCapturing", lambda: False)
@@ -65,9 +65,9 @@ class Led:
         return Led, ()
 
 
-def _made_of(kind: type, forward: Callable[..., Any], make: Callable[[type], type]) -> type:
-    """That class with another forward; tools take it for the class itself. `make` makes it again where it is
-    unpickled."""
+def made_of(kind: type, make: Callable[[type], type], *before: type, **methods: Any) -> type:
+    """That class with other methods, and with those of the classes `before` it; tools take it for the class itself.
+    `make` makes it again where it is unpickled."""
 
     def reduce(self: Any, protocol: Any) -> Any:
         function, arguments, *rest = kind.__reduce_ex__(self, protocol)  # type: ignore[misc]
@@ -76,7 +76,7 @@ def _made_of(kind: type, forward: Callable[..., Any], make: Callable[[type], typ
         return (_rebuilt, (make, kind, *arguments[1:]), *rest)
 
     names = {name: getattr(kind, name) for name in ("__module__", "__qualname__", "__doc__")}
-    return type(kind.__name__, (kind,), {**names, "forward": forward, "__reduce_ex__": reduce, "convtune_kind": kind})
+    return type(kind.__name__, (*before, kind), {**names, **methods, "__reduce_ex__": reduce, "convtune_kind": kind})
 
 
 def _rebuilt(make: Callable[[type], type], kind: type, *arguments: Any) -> Any:
@@ -95,7 +95,7 @@ def _following(kind: type) -> type:
                 return x
         return kind.forward(self, x)  # type: ignore[attr-defined, no-any-return]
 
-    return _made_of(kind, forward, _following)
+    return made_of(kind, _following, forward=forward)
 
 
 @cache
@@ -131,7 +131,7 @@ def _calling(kind: Any) -> type:
         finally:
             _running.now = before
 
-    return _made_of(kind, forward, _calling)
+    return made_of(kind, _calling, forward=forward)
 
 
 def hand_over(convolution: Any, behind: Followers) -> None:
@@ -191,7 +191,7 @@ def _computed(module: Any, behind: Followers, x: Tensor) -> Tensor | None:
     made = _weights(module.led, behind.norm, x, sources)
     if made is None:
         return None
-    how = How.of(module.stride, module._edges(), module.dilation, module.groups, *words)
+    how = How.of(module.stride, edges_of(module), module.dilation, module.groups, *words)
     return forward(x, *made, None, how)
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized
 from torch.overrides import TorchFunctionMode
 
+from ...nn import Conv3d
 from ...optimize_report import Layer
 from ...problem import Problem
 from .. import autocast
@@ -19,16 +22,19 @@ from .structure import Followers
 
 __all__ = ["Seen", "find", "grouped"]
 
+# Attributes of a swapped module: a subclass that has one of these means something else by it.
+_OUR_NAMES = frozenset(name for name in dir(Conv3d) if not hasattr(nn.Conv3d, name))
+
 
 class _CountedConvolutions(TorchFunctionMode):
-    """How often torch.conv2d is called, by modules or otherwise."""
+    """How often torch.conv2d and torch.conv3d are called, by modules or otherwise."""
 
     def __init__(self) -> None:
         super().__init__()
         self.count = 0
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.count += func is torch.conv2d
+        self.count += func in (torch.conv2d, torch.conv3d)
         return func(*args, **(kwargs or {}))
 
 
@@ -36,7 +42,7 @@ class _CountedConvolutions(TorchFunctionMode):
 class Seen:
     """One module's convolution of one problem."""
 
-    module: torch.nn.Conv2d
+    module: Any
     name: str
     problem: Problem | None
     refusal: str
@@ -71,16 +77,28 @@ class Seen:
         )  # fmt: skip
 
 
-def _refusal(module: torch.nn.Conv2d, x: Tensor) -> str:
+def _calls_conv_forward(module: nn.Module) -> bool:
+    """True of a Conv3d, and of a subclass that leaves the convolution itself, behind what its forward does, to PyTorch's
+    `_conv_forward`. Parametrized ones are taken apart by their class, which has to stay."""
+    kind: Any = type(module)
+    return (
+        isinstance(module, nn.Conv3d)
+        and kind._conv_forward is nn.Conv3d._conv_forward
+        and not is_parametrized(module)
+        and not any(name in vars(base) for base in kind.__mro__ if base not in nn.Conv3d.__mro__ for name in _OUR_NAMES)
+    )
+
+
+def _refusal(module: Any, x: Tensor) -> str:
     """Why that call is none of ours; "" where it is."""
-    if type(module) is not torch.nn.Conv2d:
+    if type(module) is not nn.Conv2d and not _calls_conv_forward(module):
         return f"left: it is a {type(module).__name__}"
     if type(x) is not Tensor or not (x.is_cuda or x.is_cpu):
         return f"left: its input is a {type(x).__name__} on {x.device}"
     cast = autocast.type_of(x)
     if x.dtype not in TYPES or (module.weight.dtype not in TYPES if cast else module.weight.dtype is not x.dtype):
         return f"left: {str(module.weight.dtype).removeprefix('torch.')}"
-    if x.dim() != 4:
+    if x.dim() != module.weight.dim():
         return "left: its input has no batch"
     return ""
 
@@ -94,9 +112,15 @@ def find(
     of_modules = 0
 
     def hook(module: Any, args: Any, kwargs: Any) -> None:
+        note(module, args[0] if args else next(iter(kwargs.values())))
+
+    def convolve(module: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        note(module, x)
+        return type(module)._conv_forward(module, x, weight, bias)  # type: ignore[no-any-return]
+
+    def note(module: Any, x: Tensor) -> None:
         nonlocal of_modules
         of_modules += 1
-        x = args[0] if args else kwargs["input"]
         refusal, problem, follow = _refusal(module, x), None, None
         if not refusal:
             if module.padding_mode != "zeros":
@@ -117,10 +141,15 @@ def find(
         seen.calls += 1
 
     names: dict[int, str] = {}
-    hooks = []
+    hooks, wrapped = [], []
     for name, module in model.named_modules():
-        if isinstance(module, torch.nn.Conv2d):
-            names[id(module)] = name
+        if not isinstance(module, (nn.Conv2d, nn.Conv3d)):
+            continue
+        names[id(module)] = name
+        if _calls_conv_forward(module) and "_conv_forward" not in vars(module):
+            module._conv_forward = partial(convolve, module)  # type: ignore[method-assign]
+            wrapped.append(module)
+        else:
             hooks.append(module.register_forward_pre_hook(hook, with_kwargs=True))
     counted = _CountedConvolutions()
     try:
@@ -129,6 +158,8 @@ def find(
     finally:
         for one in hooks:
             one.remove()
+        for each in wrapped:
+            del each._conv_forward
     return list(found.values()), max(0, counted.count - of_modules)
 
 

@@ -6,16 +6,17 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 import torch
 
 from ..._contest import Contest, contest
 from ...errors import InvalidArgument
-from ...nn import Conv2d
+from ...nn import Conv2d, Conv3d
 from ...optimize_report import Layer
 from ..measure.timing import calls_of_a_sample, wall_us
-from .handover import hand_over, take_back
+from .handover import hand_over, made_of, take_back
 from .structure import Followers
 
 __all__ = ["WHOLE_GAIN", "Whole", "compile_mode", "swap", "unswap", "worth_their_cost"]
@@ -29,23 +30,33 @@ _Sides = tuple[Callable[[], float], Callable[[], float]]
 _ROUNDS = 10  # that a proof needs, of four samples each, whatever time they take
 
 
-def swap(module: torch.nn.Conv2d, choices: str, training: bool, behind: Followers | None = None) -> None:
+_OURS: dict[type, type] = {torch.nn.Conv2d: Conv2d, torch.nn.Conv3d: Conv3d}
+_PYTORCHS = {ours: theirs for theirs, ours in _OURS.items()}
+
+
+@cache
+def _convolving(kind: type) -> type:
+    """That subclass of torch.nn.Conv3d, whose forward stays, but the convolution that it calls is convtune's."""
+    return made_of(kind, _convolving, Conv3d)
+
+
+def swap(module: Any, choices: str, training: bool, behind: Followers | None = None) -> None:
     """Makes the module convtune's in place: parameters, hooks, names and whoever holds the module stay as they are."""
-    module.__class__ = Conv2d
+    module.__class__ = _OURS.get(type(module)) or _convolving(type(module))
     if behind is not None:
         hand_over(module, behind)
-    module.choices = choices  # type: ignore[assignment]
-    module.proven_in_training = training  # type: ignore[assignment]
+    module.choices = choices
+    module.proven_in_training = training
 
 
 def unswap(model: torch.nn.Module) -> None:
     """Undoes `swap` in place: every module of the model that was swapped is PyTorch's again."""
+    swapped: list[Any] = [one for one in model.modules() if isinstance(one, (Conv2d, Conv3d)) and "choices" in vars(one)]
     take_back(model)
-    for module in model.modules():
-        if type(module) is Conv2d and (module.choices or module.led is not None):
-            module.__class__ = torch.nn.Conv2d
-            for name in ("choices", "proven_in_training", "led"):
-                module.__dict__.pop(name, None)
+    for module in swapped:
+        module.__class__ = _PYTORCHS.get(type(module), type(module))
+        for name in ("choices", "proven_in_training", "led"):
+            module.__dict__.pop(name, None)
 
 
 def compile_mode(compiled: bool | str) -> str:
