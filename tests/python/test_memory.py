@@ -85,6 +85,14 @@ def test_host_memory_is_aligned():
         HostMemory(2**64)
 
 
+def test_outputs_begin_at_a_line_of_the_cache():
+    w = numpy.ones((8, 3, 1, 1), numpy.float32)
+    for size in (1, 5, 64, 200):
+        y = convtune.conv2d(numpy.ones((1, 3, size, size), numpy.float32), w)
+        assert y.ctypes.data % 64 == 0 and y.flags.c_contiguous and y.flags.writeable
+        assert y.shape == (1, 8, size, size) and (y == 3).all()
+
+
 class Storage:
     """A storage of PyTorch's and a weak reference to one, which name it by the same number."""
 
