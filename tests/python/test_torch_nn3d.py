@@ -117,6 +117,14 @@ def test_a_subclass_keeps_its_forward():
         assert type(convtune.restore(made)) is CausalConv3d and not {"choices", "led"} & set(vars(made))
 
 
+def test_a_second_swap_changes_no_class():
+    for module in (CausalConv3d(4, 4, 3), torch.nn.Conv3d(4, 4, 3), torch.nn.Conv2d(4, 4, 3)):
+        swap(module, "", False)
+        kind = type(module)
+        swap(module, "", False)
+        assert type(module) is kind
+
+
 def test_optimize_swaps_and_restore_undoes(decided):
     model = Decoder().eval()
     expected, kinds = model(*EXAMPLE), [type(one) for one in model.modules()]

@@ -42,7 +42,8 @@ def _convolving(kind: type) -> type:
 
 def swap(module: Any, choices: str, training: bool, behind: Followers | None = None) -> None:
     """Makes the module convtune's in place: parameters, hooks, names and whoever holds the module stay as they are."""
-    module.__class__ = _OURS.get(type(module)) or _convolving(type(module))
+    if not isinstance(module, (Conv2d, Conv3d)):  # a contest swaps before each sample, so perhaps twice in a row
+        module.__class__ = _OURS.get(type(module)) or _convolving(type(module))
     if behind is not None:
         hand_over(module, behind)
     module.choices = choices
