@@ -257,12 +257,11 @@ StageList micro_tuning(const StageConfig& original, const WarpsAnswer& warps,
     entries.push_back({config, reason});
   };
   const auto stepped = [&](std::int64_t by) {
-    return fmt::format("{} {}{} {}", std::abs(by) == 1 ? "one" : fmt::format("{}", std::abs(by)),
-                       parameters.step, std::abs(by) == 1 ? "" : "s", by > 0 ? "more" : "less");
+    return fmt::format("{} stage{} {}", std::abs(by) == 1 ? "one" : fmt::format("{}", std::abs(by)),
+                       std::abs(by) == 1 ? "" : "s", by > 0 ? "more" : "less");
   };
   const auto shared = [&](std::int64_t value) {
-    return value == 2 * original.warps ? fmt::format("twice the {}", parameters.workers)
-                                       : fmt::format("{} {}", value, parameters.workers);
+    return value == 2 * original.warps ? "twice the warps" : fmt::format("{} warps", value);
   };
   const auto with_steps = [&](std::int64_t value, const std::string& reason) {
     for (std::int64_t by = 1; by <= parameters.most_steps; ++by)

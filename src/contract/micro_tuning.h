@@ -36,9 +36,8 @@ struct StageParameters {
   std::string warps_name = "num_warps", stages_name = "num_stages";
   std::vector<std::int64_t> warps = {2, 4, 8, 16};
   std::vector<std::int64_t> stages = {2, 3, 4};
-  std::string workers = "warps", step = "stage";  // in words: "twice the warps, one stage less"
-  std::int64_t most_steps = 1;                    // R2: the stages change by so much at most
-  std::size_t fewest = 3, most = 6;               // R4
+  std::int64_t most_steps = 1;       // R2: the stages change by so much at most
+  std::size_t fewest = 3, most = 6;  // R4
 
   // Further rules, as a stage's text may have them: warps that it asks for itself, in place of what occupancy
   // suggests; a config that is always in the list, whatever R1 and R2 say; why a config is forbidden, or
