@@ -10,21 +10,32 @@
 
 #include "contract/backend.h"
 #include "cpu/launch/source_hashes.h"
-#include "cpu/model/estimates.h"
 #include "cpu/tile/instruction_sets.h"
+#include "cpu/tile/memory_plan.h"
 #include "problem/config_fields.h"
 #include "problem/rewrite.h"
 
 namespace convtune::cpu {
+
+// Refusals in words: of a processor without vectors that this build has code for; of vectors that the
+// processor or this build has not; of a task whose working memory is too much.
+Support has_code(const DeviceInfo& device);
+Support has_vectors(int bits, const DeviceInfo& device);
+Support has_memory(std::string_view task, const MemoryPlan& memory);
 
 // An algorithm whose config is the struct `Typed`. Its functions are pure, and asked for 3-D problems that
 // are 2-D ones in the same memory as those (problem/rewrite.h).
 template <class Typed>
 struct CpuAlgorithmParts {
   std::string_view name;  // its folder's
+  // Asked only on processors that this build has code for. Memory is not its matter.
   Support (*supports)(const ConvProblem&, const DeviceInfo&);
-  // The rest are asked only for problems that it supports; all but `accepts` only for configs that it
-  // accepts.
+  // A thread's working memory, and the config that takes the least. Null: none is used. It is asked for any
+  // problem that `supports` takes, whose extents may be of any size.
+  MemoryPlan (*memory)(const ConvProblem&, const Typed&) = nullptr;
+  Typed (*smallest)(const ConvProblem&, const DeviceInfo&) = nullptr;
+  // The rest are asked only for problems that it supports; all but `accepts`, which is asked for configs
+  // whose vectors the processor has, only for configs that it accepts.
   Support (*accepts)(const ConvProblem&, const DeviceInfo&, const Typed&);
   std::vector<Typed> (*candidates)(const ConvProblem&, const DeviceInfo&);  // best first
   // An estimate of its time, in core cycles over all threads.
@@ -34,8 +45,14 @@ struct CpuAlgorithmParts {
   double (*multiply_adds)(const ConvProblem&, const Typed&) = nullptr;
 };
 
+class CpuAlgorithm : public Algorithm {
+ public:
+  // The working memory of a thread that runs a config which it accepts.
+  virtual MemoryPlan memory(const ConvProblem& problem, const Config& config) const = 0;
+};
+
 template <class Typed>
-class CpuAlgorithmOf : public Algorithm {
+class CpuAlgorithmOf : public CpuAlgorithm {
  public:
   explicit CpuAlgorithmOf(const CpuAlgorithmParts<Typed>& parts) : parts_(parts) {}
   std::string_view name() const final { return parts_.name; }
@@ -44,7 +61,13 @@ class CpuAlgorithmOf : public Algorithm {
   std::vector<ConfigField> fields() const final { return config_fields<Typed>(); }
 
   Support supports(const ConvProblem& problem, const DeviceInfo& device) const final {
-    return parts_.supports(in_plane(problem), device);
+    if (Support support = has_code(device); !support) return support;
+    const ConvProblem plane = in_plane(problem);
+    if (Support support = parts_.supports(plane, device); !support || !parts_.memory) return support;
+    return has_memory("the smallest task", parts_.memory(plane, parts_.smallest(plane, device)));
+  }
+  MemoryPlan memory(const ConvProblem& problem, const Config& config) const final {
+    return parts_.memory ? parts_.memory(in_plane(problem), from_config<Typed>(config)) : MemoryPlan{};
   }
   std::vector<Config> candidates(const ConvProblem& problem, const DeviceInfo& device) const final {
     return supports(problem, device) ? to_configs(parts_.candidates(in_plane(problem), device))
@@ -53,7 +76,12 @@ class CpuAlgorithmOf : public Algorithm {
   Support accepts(const ConvProblem& problem, const DeviceInfo& device, const Config& config) const final {
     try {
       if (Support support = supports(problem, device); !support) return support;
-      return parts_.accepts(in_plane(problem), device, from_config<Typed>(config));
+      const auto typed = from_config<Typed>(config);
+      if constexpr (requires { typed.vector_bits; })
+        if (Support support = has_vectors(typed.vector_bits, device); !support) return support;
+      const ConvProblem plane = in_plane(problem);
+      if (Support support = parts_.accepts(plane, device, typed); !support || !parts_.memory) return support;
+      return has_memory("a task", parts_.memory(plane, typed));
     } catch (const Error& error) {
       return Support::no(error.what());
     }
@@ -70,7 +98,8 @@ class CpuAlgorithmOf : public Algorithm {
   }
   std::optional<double> estimated_us(const ConvProblem& problem, const DeviceInfo& device,
                                      const Config& config) const final {
-    return microseconds(parts_.cycles(in_plane(problem), device, from_config<Typed>(config)), device);
+    // Of cycles over all threads only the ratios count, and a clock of 3 GHz is near any processor's.
+    return parts_.cycles(in_plane(problem), device, from_config<Typed>(config)) / (3000.0 * device.units);
   }
   std::unique_ptr<Executable> build(const ConvProblem& problem, const DeviceInfo& device,
                                     const Config& config) const final {

@@ -2,6 +2,7 @@
 #include "cpu/tile/axis_phases.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace convtune::cpu {
 
@@ -18,5 +19,8 @@ AxisPhases axis_phases(std::int64_t taps, std::int64_t stride, std::int64_t dila
   axis.halo = axis.tap_unit.back();
   return axis;
 }
+
+AxisExtent::AxisExtent(std::int64_t taps, std::int64_t stride, std::int64_t dilation)
+    : phases(std::min(taps, stride / std::gcd(stride, dilation))), halo((taps - 1) * dilation / stride) {}
 
 }  // namespace convtune::cpu

@@ -15,4 +15,10 @@ struct AxisPhases {
 };
 AxisPhases axis_phases(std::int64_t taps, std::int64_t stride, std::int64_t dilation);
 
+// Counts of the phases, however many taps there are.
+struct AxisExtent {
+  AxisExtent(std::int64_t taps, std::int64_t stride, std::int64_t dilation);
+  std::int64_t phases, halo;
+};
+
 }  // namespace convtune::cpu

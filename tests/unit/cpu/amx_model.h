@@ -91,18 +91,14 @@ inline const cpu::AmxKernels& amx_kernels_or_model() {
 inline const Algorithm& amx_or_model() {
   if (cpu::amx_missing().empty()) return cpu::amx();
   return once([] {
-    return cpu::CpuAlgorithmOf<cpu::AmxConfig>({
-        .name = "amx",
-        .supports = cpu::amx_takes,
-        .accepts = cpu::amx_takes,
-        .candidates = cpu::amx_candidates,
-        .cycles = cpu::amx_cycles,
-        .executable =
-            [](const ConvProblem& problem, const DeviceInfo& device, const cpu::AmxConfig& config) {
-              return cpu::amx_executable(problem, config, device.units, cpu::widest_vector_bits(device),
-                                         amx_kernels_or_model());
-            },
-    });
+    cpu::CpuAlgorithmParts<cpu::AmxConfig> parts = cpu::amx_parts();
+    parts.supports = cpu::amx_takes;
+    parts.executable = [](const ConvProblem& problem, const DeviceInfo& device,
+                          const cpu::AmxConfig& config) {
+      return cpu::amx_executable(problem, config, device.units, cpu::widest_vector_bits(device),
+                                 amx_kernels_or_model());
+    };
+    return cpu::CpuAlgorithmOf<cpu::AmxConfig>(parts);
   });
 }
 

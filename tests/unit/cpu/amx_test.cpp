@@ -73,13 +73,13 @@ TEST(Amx, EveryRegisterTileOnTheEdgeCases) {
       if (problem.activation == Activation::clip) problem.alpha = -3, problem.beta = 5;
       if (problem.activation == Activation::leaky_relu) problem.alpha = 0.25F;
     }
-    if (!cpu::amx_takes(problem, info())) continue;
+    if (!amx_or_model().supports(problem, info())) continue;
     Testbed bed(problem, cpu::backend(), TestData::integer, 7, 0);
     for (int m = 1; m <= cpu::kAmxSums; ++m)
       for (int n = 1; m * n <= cpu::kAmxSums; ++n) {
         AmxConfig config = drawn(random_bits(18, static_cast<std::uint64_t>(++checked)), m, n);
-        if (!cpu::amx_takes(problem, info(), config)) config.stream = 0;
-        ASSERT_TRUE(cpu::amx_takes(problem, info(), config)) << to_string(problem);
+        if (!amx_or_model().accepts(problem, info(), to_config(config))) config.stream = 0;
+        ASSERT_TRUE(amx_or_model().accepts(problem, info(), to_config(config))) << to_string(problem);
         EXPECT_EQ(bed.check(*build(problem, config)).failure, "")
             << to_string(problem) << " with " << to_string(to_config(config));
       }
@@ -108,8 +108,8 @@ TEST(Amx, KindsOfRuns) {
         const std::uint64_t draw = random_bits(19, static_cast<std::uint64_t>(++checked));
         AmxConfig config = drawn(draw, 1 + static_cast<int>(draw % 2), 1 + static_cast<int>(draw / 2 % 2));
         if (!cpu::may_stream(problem) && !cpu::may_stream_planes(problem)) config.stream = 0;
-        if (!cpu::amx_takes(problem, info(), config)) config.stream = 0;
-        ASSERT_TRUE(cpu::amx_takes(problem, info(), config)) << to_string(problem);
+        if (!amx_or_model().accepts(problem, info(), to_config(config))) config.stream = 0;
+        ASSERT_TRUE(amx_or_model().accepts(problem, info(), to_config(config))) << to_string(problem);
         gathered += config.gathered;
         EXPECT_EQ(check(problem, config), "")
             << to_string(problem) << " with " << to_string(to_config(config));
@@ -150,18 +150,24 @@ TEST(Amx, MemoryOfOtherProblemsDoesNotShow) {
 
 TEST(Amx, RefusesWithAReason) {
   const ConvProblem problem = bf16("mb1ic3ih8oc8kh3ph1 layout=nhwc");
-  EXPECT_NE(cpu::amx_takes(problem, info(), {.pixel_tiles = 3, .filter_tiles = 2}).reason().find("3x2"),
+  EXPECT_NE(amx_or_model()
+                .accepts(problem, info(), to_config(cpu::AmxConfig{.pixel_tiles = 3, .filter_tiles = 2}))
+                .reason()
+                .find("3x2"),
             std::string::npos);
-  EXPECT_NE(cpu::amx_takes(bf16("mb1ic16ih8oc8kh3"), info()).reason().find("15 input channels"),
+  EXPECT_NE(amx_or_model().supports(bf16("mb1ic16ih8oc8kh3"), info()).reason().find("15 input channels"),
             std::string::npos);
-  EXPECT_NE(cpu::amx_takes(parse_problem("mb1ic3ih8oc8kh3"), info()).reason().find("bf16"),
+  EXPECT_NE(amx_or_model().supports(parse_problem("mb1ic3ih8oc8kh3"), info()).reason().find("bf16"),
             std::string::npos);
-  EXPECT_NE(cpu::amx_takes(bf16("mb1ic3ih8oc8kh3 dir=bwd_d"), info()).reason().find("forward"),
+  EXPECT_NE(amx_or_model().supports(bf16("mb1ic3ih8oc8kh3 dir=bwd_d"), info()).reason().find("forward"),
             std::string::npos);
-  EXPECT_NE(cpu::amx_takes(bf16("mb1ic15ih9000oc1kh9000ph20"), info()).reason().find("MiB"),
+  EXPECT_NE(amx_or_model().supports(bf16("mb1ic15ih9000oc1kh9000ph20"), info()).reason().find("MiB"),
             std::string::npos);
   EXPECT_NE(
-      cpu::amx_takes(bf16("mb1ic8ih4096oc16kh3 layout=nhwc"), info(), {.rows = 4094}).reason().find("MiB"),
+      amx_or_model()
+          .accepts(bf16("mb1ic8ih4096oc16kh3 layout=nhwc"), info(), to_config(cpu::AmxConfig{.rows = 4094}))
+          .reason()
+          .find("MiB"),
       std::string::npos);
   if (!cpu::amx_missing().empty()) {
     EXPECT_EQ(cpu::amx().supports(problem, info()).reason(), cpu::amx_missing());

@@ -7,9 +7,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <new>
 #include <set>
 #include <string>
 #include <thread>
@@ -19,12 +21,31 @@
 #include "base/random_bits.h"
 #include "convtune/cases.h"
 #include "cpu/backend/cpu_backend.h"
+#include "cpu/launch/cpu_algorithm.h"
 #include "measure/testbed.h"
 #include "problem/activation.h"
 #include "problem/config_fields.h"
 #include "problem/random_problem.h"
 #include "unit/cpu/amx_model.h"
 #include "unit/cpu/real_tensors.h"
+
+namespace {
+thread_local std::size_t aligned_bytes = 0;  // of this thread's aligned allocations
+}  // namespace
+
+// Counts what algorithms take for their working memory.
+[[gnu::noinline]] void* operator new(std::size_t bytes, std::align_val_t alignment) {
+  aligned_bytes += bytes;
+  const auto unit = static_cast<std::size_t>(alignment);
+  if (void* memory = std::aligned_alloc(unit, (bytes + unit - 1) / unit * unit)) return memory;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* memory, std::align_val_t) noexcept {
+  std::free(memory);
+}
+[[gnu::noinline]] void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
+  std::free(memory);
+}
 
 namespace convtune::cpu_algorithms_test {
 namespace {
@@ -81,6 +102,9 @@ const char* const kProblems[] = {
 class CpuAlgorithms : public testing::TestWithParam<const Algorithm*> {
  protected:
   const Algorithm& algorithm() { return *GetParam(); }
+  cpu::MemoryPlan memory(const ConvProblem& problem, const Config& config) {
+    return dynamic_cast<const cpu::CpuAlgorithm&>(algorithm()).memory(problem, config);
+  }
   bool takes(const ConvProblem& problem) { return bool(algorithm().supports(problem, device())); }
   std::vector<ConvProblem> problems() {
     std::vector<ConvProblem> taken;
@@ -123,6 +147,55 @@ TEST_P(CpuAlgorithms, RefusesVectorsThatNobodyHas) {
   if (bits == config.values.end()) GTEST_SKIP() << "its vectors are the processor's";
   bits->second = 192;
   EXPECT_NE(algorithm().accepts(problem, device(), config).reason().find("192"), std::string::npos);
+}
+
+// A thread that runs nothing else allocates the whole plan, once; every run, what shares out its tasks.
+TEST_P(CpuAlgorithms, AllocatesWhatItsPlanSays) {
+  for (const ConvProblem& problem : problems())
+    for (const Config& config : one_of_each_kind(problem)) {
+      const auto executable = build(problem, config, 1);
+      const Host host(problem);
+      std::size_t first = 0, second = 0;
+      std::thread([&] {
+        host.run(*executable);
+        first = std::exchange(aligned_bytes, 0);
+        host.run(*executable);
+        second = aligned_bytes;
+      }).join();
+      EXPECT_EQ(first - second, static_cast<std::size_t>(memory(problem, config).bytes()))
+          << to_string(problem) << " with " << to_string(config);
+    }
+}
+
+// Extents up to what a problem may have: sizes of memory stay at their greatest, and nothing overflows, as
+// the sanitizers see.
+TEST_P(CpuAlgorithms, RefusesTooMuchMemoryOfProblemsOfAnySize) {
+  int refused = 0;
+  for (std::uint64_t i = 0; i < 2000; ++i) {
+    ConvProblem problem = parse_problem(kProblems[random_bits(31, i) % std::size(kProblems)]);
+    std::uint64_t draw = 100 * i;
+    for (std::int64_t* extent :
+         {&problem.n, &problem.h, &problem.w, &problem.r, &problem.s, &problem.stride_h, &problem.stride_w,
+          &problem.dilation_h, &problem.dilation_w, &problem.pad_top, &problem.pad_left, &problem.pad_bottom,
+          &problem.pad_right})
+      if (random_bits(37, draw++) % 4 == 0) *extent <<= random_bits(41, draw++) % 40;
+    if (random_bits(43, i) % 4 == 0) problem.c <<= random_bits(47, i) % 40;
+    if (random_bits(53, i) % 4 == 0) problem.k <<= random_bits(59, i) % 40;
+    try {
+      validate(problem);
+    } catch (const Error&) {
+      continue;
+    }
+    const Support support = algorithm().supports(problem, device());
+    refused += support.reason().find("MiB") != std::string::npos;
+    for (const Config& config : algorithm().candidates(problem, device())) {
+      ASSERT_TRUE(memory(problem, config).fits()) << to_string(problem) << " with " << to_string(config);
+      ASSERT_TRUE(algorithm().accepts(problem, device(), config)) << to_string(problem);
+    }
+  }
+  const ConvProblem small = problems().front();
+  const bool has_memory = memory(small, one_of_each_kind(small).front()).bytes() > 0;
+  EXPECT_EQ(refused > 0, has_memory);
 }
 
 TEST_P(CpuAlgorithms, IsExactOnIntegers) {

@@ -66,8 +66,9 @@ TEST(Depthwise, EveryTileOfEveryInstructionSet) {
       for (const int tile : {0, 1, 2, 4, 5, 8}) {
         cpu::DepthwiseConfig config{bits, checked % 2 * 3, tile,
                                     problem.layout == Layout::nhwc ? checked % 3 : 0, 1};
-        if (!cpu::depthwise_accepts(problem, info(), config) || turn++ % 2 == 0) config.stream = 0;
-        if (!cpu::depthwise_accepts(problem, info(), config)) continue;
+        if (!cpu::direct_depthwise().accepts(problem, info(), to_config(config)) || turn++ % 2 == 0)
+          config.stream = 0;
+        if (!cpu::direct_depthwise().accepts(problem, info(), to_config(config))) continue;
         grouped += problem.groups != problem.c;
         EXPECT_EQ(bed.check(*cpu::direct_depthwise().build(problem, info(), to_config(config))).failure, "")
             << to_string(problem) << " with " << to_string(to_config(config));
@@ -100,11 +101,11 @@ TEST(Depthwise, WholeLinesPastTheCaches) {
     const Host host(problem);
     for (const int rows : {0, 1, 3}) {
       cpu::DepthwiseConfig config{bits, rows, 0};
-      if (!cpu::depthwise_accepts(problem, info(), config)) continue;
+      if (!cpu::direct_depthwise().accepts(problem, info(), to_config(config))) continue;
       const std::vector<float> expected =
           host.run(*cpu::direct_depthwise().build(problem, info(), to_config(config)));
       config.stream = 1;
-      if (!cpu::depthwise_accepts(problem, info(), config)) continue;
+      if (!cpu::direct_depthwise().accepts(problem, info(), to_config(config))) continue;
       const auto executable = cpu::direct_depthwise().build(problem, info(), to_config(config));
       std::vector<std::byte> packed(executable->packed_bytes());
       executable->pack(host.w.data(), host.bias.data(), packed.data(), nullptr);
@@ -142,14 +143,17 @@ TEST(Depthwise, StepsAsideWithAReason) {
   EXPECT_NE(cpu::direct_depthwise().supports(problem, info()).reason().find("columns"), std::string::npos);
   problem.pad_right = 1;
   const int bits = cpu::widest_vector_bits(info());
-  EXPECT_TRUE(cpu::depthwise_accepts(problem, info(), {bits, 0, 4}));
-  EXPECT_FALSE(cpu::depthwise_accepts(problem, info(), {bits, 0, 3}));
-  EXPECT_FALSE(cpu::depthwise_accepts(problem, info(), {bits, 0, 4, 1}));
-  EXPECT_FALSE(cpu::depthwise_accepts(problem, info(), {bits, 0, 4, 0, 1}));
-  EXPECT_EQ(has_rows(), bool(cpu::depthwise_accepts(problem, info(), {bits, 0, 0, 0, 1})));
-  EXPECT_FALSE(cpu::depthwise_accepts(problem, info(), {128, 0, 0}));
+  EXPECT_TRUE(cpu::direct_depthwise().accepts(problem, info(), to_config(cpu::DepthwiseConfig{bits, 0, 4})));
+  EXPECT_FALSE(cpu::direct_depthwise().accepts(problem, info(), to_config(cpu::DepthwiseConfig{bits, 0, 3})));
+  EXPECT_FALSE(
+      cpu::direct_depthwise().accepts(problem, info(), to_config(cpu::DepthwiseConfig{bits, 0, 4, 1})));
+  EXPECT_FALSE(
+      cpu::direct_depthwise().accepts(problem, info(), to_config(cpu::DepthwiseConfig{bits, 0, 4, 0, 1})));
+  EXPECT_EQ(has_rows(), bool(cpu::direct_depthwise().accepts(
+                            problem, info(), to_config(cpu::DepthwiseConfig{bits, 0, 0, 0, 1}))));
+  EXPECT_FALSE(cpu::direct_depthwise().accepts(problem, info(), to_config(cpu::DepthwiseConfig{128, 0, 0})));
   problem.dilation_w = 2;
-  EXPECT_FALSE(cpu::depthwise_accepts(problem, info(), {bits, 0, 0}));
+  EXPECT_FALSE(cpu::direct_depthwise().accepts(problem, info(), to_config(cpu::DepthwiseConfig{bits, 0, 0})));
 }
 
 }  // namespace

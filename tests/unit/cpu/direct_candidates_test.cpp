@@ -11,6 +11,7 @@
 #include <set>
 
 #include "convtune/cases.h"
+#include "cpu/algorithms/cpu_algorithms.h"
 #include "cpu/tile/direct_kernels.h"
 #include "problem/config_fields.h"
 #include "problem/random_problem.h"
@@ -100,13 +101,13 @@ TEST(DirectCandidates, ListsOfTapsAreNotMadeToRank) {
 TEST(DirectCandidates, AreAcceptedAndDistinct) {
   for (std::uint64_t i = 0; i < 300; ++i) {
     const ConvProblem problem = random_problem(5, i);
-    if (!cpu::direct_supports(problem, zen5(2))) continue;
+    if (!cpu::direct().supports(problem, zen5(2))) continue;
     std::set<std::string> texts;
     const auto configs = cpu::direct_candidates(problem, zen5(2));
     EXPECT_FALSE(configs.empty()) << to_string(problem);
     for (const cpu::DirectConfig& config : configs) {
       texts.insert(to_string(to_config(config)));
-      EXPECT_TRUE(cpu::direct_accepts(problem, zen5(2), config)) << *texts.rbegin();
+      EXPECT_TRUE(cpu::direct().accepts(problem, zen5(2), to_config(config))) << *texts.rbegin();
     }
     EXPECT_EQ(texts.size(), configs.size()) << to_string(problem);
   }

@@ -55,7 +55,7 @@ TEST(DirectOutputs, BeginAmidAVector) {
                                          .flat = way == 0 ? 0 : 1,
                                          .stream = stream,
                                          .staged = way == 2 ? 0 : 1};
-          if (!cpu::direct_accepts(problem, info(), config)) continue;
+          if (!cpu::direct().accepts(problem, info(), to_config(config))) continue;
           ++checked;
           const Packed packed(host, config);
           std::vector<float> expected(count);

@@ -57,7 +57,7 @@ TEST(Direct, EveryTileOfPairsOfBf16) {
       config.filters = draw / 16384 % 2 == 0 ? 0 : tile.rows;
       config.flat = static_cast<int>(draw / 65536 % 2);
       config.stream = config.flat ? 0 : static_cast<int>(draw / 131072 % 2);
-      ASSERT_TRUE(cpu::direct_accepts(problem, info, config)) << text;
+      ASSERT_TRUE(cpu::direct().accepts(problem, info, to_config(config))) << text;
       Testbed bed(problem, cpu::backend(), TestData::integer, 7, 0);
       EXPECT_EQ(bed.check(*cpu::direct().build(problem, info, to_config(config))).failure, "")
           << to_string(problem) << " with " << to_string(to_config(config));

@@ -84,7 +84,8 @@ TEST(Direct, EveryTileOfEveryInstructionSetOnTheEdgeCases) {
         config.stream = config.flat ? 0 : static_cast<int>(draw / 131072 % 2);
         cpu::DirectConfig shifted = config;
         shifted.staged = 2, shifted.stream = static_cast<int>(draw / 131072 % 2);
-        if (draw / 262144 % 2 == 0 && cpu::direct_accepts(problem, info(), shifted)) config = shifted;
+        if (draw / 262144 % 2 == 0 && cpu::direct().accepts(problem, info(), to_config(shifted)))
+          config = shifted;
         EXPECT_EQ(check(problem, config), "")
             << to_string(problem) << " with " << to_string(to_config(config));
         ++checked;
@@ -120,7 +121,7 @@ TEST(Direct, PlanesReadWhereTheyLieAreNotReadPast) {
         for (const int rows : {1, 3, 64})
           for (const int stream : {0, 1}) {
             const cpu::DirectConfig config{bits, tile.rows, tile.vectors, rows, 0, 0, 1, stream, 0};
-            if (!cpu::direct_accepts(problem, info(), config)) continue;
+            if (!cpu::direct().accepts(problem, info(), to_config(config))) continue;
             const auto executable = cpu::direct().build(problem, info(), to_config(config));
             std::vector<float> packed(executable->packed_bytes() / sizeof(float));
             executable->pack(host.w.data(), host.bias.data(), packed.data(), nullptr);
@@ -151,11 +152,11 @@ TEST(Direct, RefusesConfigsThatMakeNoSense) {
   const ConvProblem problem = parse_problem("mb1ic3ih8oc8kh3ph1");
   const int bits = cpu::widest_vector_bits(info());
   const cpu::DirectConfig good{bits, 1, 8};
-  EXPECT_TRUE(cpu::direct_accepts(problem, info(), good));
+  EXPECT_TRUE(cpu::direct().accepts(problem, info(), to_config(good)));
   const auto refused = [&](auto change) {
     cpu::DirectConfig config = good;
     change(config);
-    const Support support = cpu::direct_accepts(problem, info(), config);
+    const Support support = cpu::direct().accepts(problem, info(), to_config(config));
     EXPECT_FALSE(support) << to_string(to_config(config));
     EXPECT_NE(support.reason(), "");
   };
@@ -163,15 +164,16 @@ TEST(Direct, RefusesConfigsThatMakeNoSense) {
   refused([](auto& c) { c.flat = 0, c.stream = 2; });
   refused([](auto& c) { c.flat = 1, c.stream = 1; });
   const ConvProblem channels_last = parse_problem("mb1ic3ih8oc8kh3ph1 layout=nhwc");
-  EXPECT_FALSE(cpu::direct_accepts(channels_last, info(),
-                                   {.vector_bits = bits, .channels = 1, .vectors = 8, .flat = 0}));
+  EXPECT_FALSE(cpu::direct().accepts(
+      channels_last, info(),
+      to_config(cpu::DirectConfig{.vector_bits = bits, .channels = 1, .vectors = 8, .flat = 0})));
 
   // Rows of one column, each of which begins at a whole vector.
   const ConvProblem narrow = parse_problem("mb1ic256ih100000iw1oc8kh1kw1");
   cpu::DirectConfig whole{.vector_bits = bits, .channels = 1, .vectors = 8, .rows = 100000, .flat = 1};
-  EXPECT_TRUE(cpu::direct_accepts(narrow, info(), whole));
+  EXPECT_TRUE(cpu::direct().accepts(narrow, info(), to_config(whole)));
   whole.flat = 0;
-  EXPECT_FALSE(cpu::direct_accepts(narrow, info(), whole));
+  EXPECT_FALSE(cpu::direct().accepts(narrow, info(), to_config(whole)));
 }
 
 TEST(Direct, StepsAsideWithAReason) {

@@ -1,9 +1,9 @@
 // Tests the counts that the estimates of the CPU's algorithms share, against counting one by one.
-#include "cpu/model/estimates.h"
-
 #include <gtest/gtest.h>
 
 #include "base/random_bits.h"
+#include "cpu/model/cpu_work.h"
+#include "cpu/model/store_work.h"
 
 namespace convtune::cpu::estimates_test {
 namespace {

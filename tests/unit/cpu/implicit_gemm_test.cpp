@@ -49,7 +49,7 @@ TEST(ImplicitGemm, ReadsRowsOfTheFilterInPlanes) {
     config.pixels = static_cast<int>(between(1, 8)), config.vectors = static_cast<int>(between(1, 3));
     config.rows = static_cast<int>(between(1, 6));
     config.cols = static_cast<int>(between(0, 5));
-    if (!cpu::implicit_gemm_accepts(problem, info(), config)) continue;
+    if (!cpu::implicit_gemm().accepts(problem, info(), to_config(config))) continue;
     EXPECT_EQ(check(problem, config), "") << to_string(problem) << " with " << to_string(to_config(config));
     ++checked;
   }
@@ -75,7 +75,7 @@ TEST(ImplicitGemm, MultipliesPixelsSideBySide) {
                                             .staged = 0,
                                             .joined = 1};
             if (!cpu::reads_side_by_side(problem, config)) continue;
-            if (!cpu::implicit_gemm_accepts(problem, info(), config)) continue;  // no such tile
+            if (!cpu::implicit_gemm().accepts(problem, info(), to_config(config))) continue;  // no such tile
             EXPECT_EQ(check(problem, config), "") << text << " with " << to_string(to_config(config));
             ++checked;
           }
@@ -143,10 +143,10 @@ TEST(ImplicitGemm, EveryTileOfEveryInstructionSetOnTheEdgeCases) {
           config.staged = draw / 536870912 % 2 == 0;
           config.joined = draw / 1073741824 % 2 == 0;
           if (config.joined != 0) config.channels = 0;
-          if (!cpu::implicit_gemm_accepts(problem, info(), config)) config.joined = 0;
-          if (!cpu::implicit_gemm_accepts(problem, info(), config)) config.staged = 1;
-          if (!cpu::implicit_gemm_accepts(problem, info(), config)) config.bf16 = 0;
-          if (!cpu::implicit_gemm_accepts(problem, info(), config)) continue;  // no such tile
+          if (!cpu::implicit_gemm().accepts(problem, info(), to_config(config))) config.joined = 0;
+          if (!cpu::implicit_gemm().accepts(problem, info(), to_config(config))) config.staged = 1;
+          if (!cpu::implicit_gemm().accepts(problem, info(), to_config(config))) config.bf16 = 0;
+          if (!cpu::implicit_gemm().accepts(problem, info(), to_config(config))) continue;  // no such tile
           EXPECT_EQ(check(problem, config), "")
               << to_string(problem) << " with " << to_string(to_config(config));
           ++checked, joined += config.joined;
@@ -159,7 +159,7 @@ TEST(ImplicitGemm, EveryTileOfEveryInstructionSetOnTheEdgeCases) {
 TEST(ImplicitGemm, BoundsNoLessThanTheProblem) {
   for (std::uint64_t i = 0; i < 300; ++i) {
     const ConvProblem problem = random_problem_of_any_kind(5, i);
-    if (!cpu::implicit_gemm_supports(problem, info())) continue;
+    if (!cpu::implicit_gemm().supports(problem, info())) continue;
     for (const ImplicitGemmConfig& config : cpu::implicit_gemm_candidates(problem, info())) {
       if (config.vector_bits != cpu::widest_vector_bits(info())) continue;
       const double flops_per_second = config.bf16 != 0 ? 5e8 : 1e9;
@@ -196,7 +196,7 @@ TEST(ImplicitGemm, RefusesConfigsThatMakeNoSense) {
   const ConvProblem problem = parse_problem("mb1ic3ih8oc8kh3ph1 layout=nhwc");
   const int bits = cpu::widest_vector_bits(info());
   const ImplicitGemmConfig good{.vector_bits = bits, .pixels = 4, .vectors = 1};
-  EXPECT_TRUE(cpu::implicit_gemm_accepts(problem, info(), good));
+  EXPECT_TRUE(cpu::implicit_gemm().accepts(problem, info(), to_config(good)));
   const auto reason = [&](auto change) {
     ImplicitGemmConfig config = good;
     change(config);

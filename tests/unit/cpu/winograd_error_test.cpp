@@ -13,6 +13,7 @@
 #include "cpu/algorithms/winograd_filters/winograd_filters_candidates.h"
 #include "cpu/backend/cpu_backend.h"
 #include "cpu/reference/oracle.h"
+#include "cpu/tile/winograd/winograd_transform.h"
 #include "measure/testbed.h"
 #include "problem/config_fields.h"
 #include "unit/cpu/winograd_problems.h"
@@ -207,7 +208,7 @@ TEST(WinogradError, OfPartsIsWithinItsBound) {
   const int count = problems();
   for (int i = 0, found = 0; found < count; ++i) {
     const ConvProblem problem = random_decomposed_problem(33, static_cast<std::uint64_t>(i));
-    if (!cpu::winograd_supports(problem, info())) continue;
+    if (!cpu::winograd().supports(problem, info())) continue;
     const Data data(problem, static_cast<std::uint64_t>(i), found++ % 2 == 1);
     const std::vector<cpu::WinogradConfig> configs = cpu::winograd_candidates(problem, info());
     ASSERT_FALSE(configs.empty()) << to_string(problem);
@@ -228,7 +229,7 @@ TEST(WinogradError, WithFiltersInVectorsIsWithinItsBound) {
     const auto draw = static_cast<std::uint64_t>(i);
     const ConvProblem problem =
         i % 2 == 0 ? random_winograd_problem(34, draw) : random_decomposed_problem(34, draw);
-    if (!cpu::winograd_filters_supports(problem, info())) continue;
+    if (!cpu::winograd_filters().supports(problem, info())) continue;
     const Data data(problem, draw, found++ % 2 == 1);
     const auto configs = cpu::winograd_filters_candidates(problem, info());
     ASSERT_FALSE(configs.empty()) << to_string(problem);
@@ -250,7 +251,7 @@ TEST(WinogradError, IsWithinWhatThePrecisionAllows) {
     const ConvProblem problem = i % 3 == 0   ? random_winograd_problem(32, draw)
                                 : i % 3 == 1 ? random_dilated_problem(32, draw)
                                              : random_decomposed_problem(32, draw);
-    if (!cpu::winograd_supports(problem, info())) continue;
+    if (!cpu::winograd().supports(problem, info())) continue;
     ++found;
     Testbed bed(problem, cpu::backend(), TestData::real, static_cast<std::uint64_t>(i), 0);
     const std::vector<cpu::WinogradConfig> configs = cpu::winograd_candidates(problem, info());

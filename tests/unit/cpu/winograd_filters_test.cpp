@@ -40,7 +40,7 @@ ConvProblem next_problem(std::uint64_t seed, std::uint64_t& drawn) {
       problem.c = problem.groups * std::max<std::int64_t>(problem.c / problem.groups, 48);
       problem.k = problem.groups * (32 + problem.k / problem.groups % 20);
     }
-    if (cpu::winograd_filters_supports(problem, info())) return problem;
+    if (cpu::winograd_filters().supports(problem, info())) return problem;
   }
 }
 
@@ -141,7 +141,7 @@ TEST(WinogradFilters, OutputsReadTheirWindowAlone) {
 
 TEST(WinogradFilters, TakesWhatItIsFor) {
   const auto reason = [](const char* text) {
-    return cpu::winograd_filters_supports(parse_problem(text), info()).reason();
+    return cpu::winograd_filters().supports(parse_problem(text), info()).reason();
   };
   EXPECT_EQ(reason("mb1ic16ih8oc16kh3ph1 precision=fp32"), "");
   EXPECT_EQ(reason("mb1ic48ih8oc32kh3sh2ph1 precision=fp32"), "");
@@ -157,7 +157,7 @@ TEST(WinogradFilters, TakesWhatItIsFor) {
   const auto refused = [&](auto change) {
     cpu::WinogradFiltersConfig config = first_config(problem);
     change(config);
-    return !cpu::winograd_filters_accepts(problem, info(), config);
+    return !cpu::winograd_filters().accepts(problem, info(), to_config(config));
   };
   EXPECT_FALSE(refused([](auto&) {}));
   EXPECT_TRUE(refused([](auto& config) { config.block = 63; }));

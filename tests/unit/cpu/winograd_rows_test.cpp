@@ -40,7 +40,7 @@ ConvProblem next_problem(std::uint64_t seed, std::uint64_t& drawn) {
     problem.precision = Precision::fp32;
     if (random_bits(seed, drawn) % 2 == 0) problem.r = problem.s = 3, problem.stride_h = problem.stride_w = 1;
     problem.k = problem.groups * (16 + static_cast<std::int64_t>(random_bits(seed + 1, drawn) % 20));
-    if (cpu::winograd_rows_supports(problem, info())) return problem;
+    if (cpu::winograd_rows().supports(problem, info())) return problem;
   }
 }
 
@@ -225,7 +225,9 @@ TEST(WinogradRows, StaggeredStoresAreThoseOfAnyOrder) {
         EXPECT_EQ(std::count(y + count, memory.data() + count + 32, 7), memory.data() + 32 - y);
         return std::vector<float>(y, y + count);
       };
-      if (!cpu::winograd_rows_accepts(problem, info(), {bits, tile.rows, tile.vectors, 3, 0, 2})) continue;
+      if (!cpu::winograd_rows().accepts(
+              problem, info(), to_config(cpu::WinogradRowsConfig{bits, tile.rows, tile.vectors, 3, 0, 2})))
+        continue;
       const std::vector<float> plain = run(0, 0);
       EXPECT_EQ(plain, run(2, 0)) << bits << ' ' << tile.rows << ' ' << tile.vectors;
       EXPECT_EQ(plain, run(2, 3)) << bits << ' ' << tile.rows << ' ' << tile.vectors;
@@ -247,7 +249,7 @@ TEST(WinogradRows, CandidatesHaveEveryWayToStore) {
 
 TEST(WinogradRows, IsOfferedWithinThePrecisionAlone) {
   const auto reason = [](const char* text) {
-    return cpu::winograd_rows_supports(parse_problem(text), info()).reason();
+    return cpu::winograd_rows().supports(parse_problem(text), info()).reason();
   };
   EXPECT_EQ(reason("mb1ic3ih8oc16kh3ph1 precision=fp32"), "");
   EXPECT_EQ(reason("mb1ic3ih64oc32kh11sh4ph2 precision=fp32"), "");
@@ -263,7 +265,7 @@ TEST(WinogradRows, IsOfferedWithinThePrecisionAlone) {
   const auto refused = [&](auto change) {
     cpu::WinogradRowsConfig config = first_config(problem);
     change(config);
-    return !cpu::winograd_rows_accepts(problem, info(), config);
+    return !cpu::winograd_rows().accepts(problem, info(), to_config(config));
   };
   EXPECT_FALSE(refused([](auto&) {}));
   EXPECT_TRUE(refused([](auto& config) { config.channels = 63; }));

@@ -12,6 +12,7 @@
 #include "cpu/tile/direct_kernels.h"
 #include "cpu/tile/instruction_sets.h"
 #include "cpu/tile/winograd/winograd_kernels.h"
+#include "cpu/tile/winograd/winograd_transform.h"
 #include "measure/testbed.h"
 #include "problem/config_fields.h"
 #include "unit/cpu/winograd_problems.h"
@@ -68,8 +69,8 @@ TEST(Winograd, EveryInstructionSetAndTile) {
         config.filters = draw / 256 % 2 == 0 ? 0 : 1 + static_cast<int>(draw / 512 % 40);
         config.chunk = 1 + static_cast<int>(draw / 65536 % 64);
         if (shape.rows != 4) problem.layout = Layout::nchw;
-        if (config.tile == 4 && !cpu::winograd_accepts(problem, info(), config)) continue;
-        ASSERT_TRUE(cpu::winograd_accepts(problem, info(), config)) << to_string(problem);
+        if (config.tile == 4 && !cpu::winograd().accepts(problem, info(), to_config(config))) continue;
+        ASSERT_TRUE(cpu::winograd().accepts(problem, info(), to_config(config))) << to_string(problem);
         Testbed bed(problem, cpu::backend(), TestData::integer, 7, 0);
         EXPECT_EQ(bed.check(*cpu::winograd().build(problem, info(), to_config(config))).failure, "")
             << to_string(problem) << " with " << to_string(to_config(config));
@@ -92,7 +93,7 @@ TEST(Winograd, EveryInstructionSetAndTileOfParts) {
         config.filters = draw / 256 % 2 == 0 ? 0 : 1 + static_cast<int>(draw / 512 % 40);
         config.chunk = 1 + static_cast<int>(draw / 65536 % 64);
         config.stream = static_cast<int>(draw >> 63);
-        if (!cpu::winograd_accepts(problem, info(), config)) continue;
+        if (!cpu::winograd().accepts(problem, info(), to_config(config))) continue;
         Testbed bed(problem, cpu::backend(), TestData::integer, 7, 0);
         EXPECT_EQ(bed.check(*cpu::winograd().build(problem, info(), to_config(config))).failure, "")
             << to_string(problem) << " with " << to_string(to_config(config));
@@ -180,7 +181,7 @@ TEST(Winograd, IsOfferedWithinThePrecisionAlone) {
   const auto reason = [](const char* text) {
     ConvProblem problem = parse_problem(text);
     if (problem.precision == Precision::automatic) problem.precision = Precision::fp32;
-    return cpu::winograd_supports(problem, info()).reason();
+    return cpu::winograd().supports(problem, info()).reason();
   };
   EXPECT_EQ(reason("mb1ic16ih8oc16kh3ph1"), "");
   EXPECT_EQ(reason("mb1ic16ih8oc32kh5ph1"), "");

@@ -9,27 +9,33 @@
 
 namespace convtune::cpu {
 
+CpuAlgorithmParts<AmxConfig> amx_parts() {
+  return {
+      .name = "amx",
+      .supports =
+          [](const ConvProblem& problem, const DeviceInfo& device) {
+            if (Support support = amx_takes(problem, device); !support) return support;
+            return amx_missing().empty() ? Support::yes() : Support::no(amx_missing());
+          },
+      .memory = [](const ConvProblem& problem,
+                   const AmxConfig& config) { return AmxExtents(problem, config).memory; },
+      .smallest = [](const ConvProblem&,
+                     const DeviceInfo&) { return AmxConfig{.filter_tiles = 1, .cols = 1}; },
+      .accepts = amx_accepts,
+      .candidates = amx_candidates,
+      .cycles = amx_cycles,
+      .executable =
+          [](const ConvProblem& problem, const DeviceInfo& device, const AmxConfig& config) {
+            return amx_executable(problem, config, device.units, widest_vector_bits(device), amx_kernels());
+          },
+      // Tiles multiply 16 times as much as vectors of f32 in the same time.
+      .multiply_adds = [](const ConvProblem& problem,
+                          const AmxConfig&) { return problem.flops() / (2 * 16); },
+  };
+}
+
 const Algorithm& amx() {
-  return once([] {
-    return CpuAlgorithmOf<AmxConfig>({
-        .name = "amx",
-        .supports =
-            [](const ConvProblem& problem, const DeviceInfo& device) {
-              if (Support support = amx_takes(problem, device); !support) return support;
-              return amx_missing().empty() ? Support::yes() : Support::no(amx_missing());
-            },
-        .accepts = amx_takes,
-        .candidates = amx_candidates,
-        .cycles = amx_cycles,
-        .executable =
-            [](const ConvProblem& problem, const DeviceInfo& device, const AmxConfig& config) {
-              return amx_executable(problem, config, device.units, widest_vector_bits(device), amx_kernels());
-            },
-        // Tiles multiply 16 times as much as vectors of f32 in the same time.
-        .multiply_adds = [](const ConvProblem& problem,
-                            const AmxConfig&) { return problem.flops() / (2 * 16); },
-    });
-  });
+  return once([] { return CpuAlgorithmOf<AmxConfig>(amx_parts()); });
 }
 
 }  // namespace convtune::cpu

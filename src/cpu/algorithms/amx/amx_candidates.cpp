@@ -10,7 +10,8 @@
 #include "contract/abilities.h"
 #include "cpu/algorithms/amx/amx_tiles.h"
 #include "cpu/base/caches.h"
-#include "cpu/model/estimates.h"
+#include "cpu/launch/ranked.h"
+#include "cpu/model/cpu_work.h"
 #include "cpu/tile/instruction_sets.h"
 #include "cpu/tile/tensor_kernels.h"
 #include "cpu/tile/weave.h"
@@ -26,44 +27,35 @@ double number(std::int64_t count) {
   return static_cast<double>(count);
 }
 
-// The bytes of working memory of a config, in doubles: extents from outside may overflow integers.
-double scratch_bytes(const ConvProblem& a, const AmxConfig& config) {
-  const double p = number(a.p()), q = number(a.q());
-  const double rows = std::min<double>(config.rows, p);
-  const double cols = config.cols == 0 ? q : std::min<double>(config.cols, q);
-  const double window_rows = rows * number(a.stride_h) + number(a.r) * number(a.dilation_h);
-  const double window_cols = (cols + 1) * number(a.stride_w) + number(a.s) * number(a.dilation_w);
-  const double channels = number(a.c / a.groups) + kAmxElements;
-  const double window = 2 * channels * window_rows * window_cols;
-  const double taps = number(a.r) * number(a.s);
-  const double gathered =
-      config.gathered != 0 ? 4 * (16 * number(config.pixel_tiles) * (channels * taps + 64) + 4096) : 0;
-  const double positions = cols + number(a.s) * number(a.dilation_w);
-  return window + gathered + 64.0 * config.filter_tiles * (rows * positions + 64);
+// Bytes of the second cache that a tile goes through: its window and what is gathered of it, a chunk more at
+// each position, which tiles load, and the sums of all of its positions.
+std::int64_t touched_bytes(const ConvProblem& a, const AmxConfig& config, const AmxExtents& g) {
+  const std::int64_t loaded = g.group_channels + kAmxElements, filter_cols = a.s * a.dilation_w;
+  const std::int64_t window = product_of(2 * loaded, g.tile_rows * a.stride_h + a.r * a.dilation_h,
+                                         (g.tile_cols + 1) * a.stride_w + filter_cols);
+  const std::int64_t gathered =
+      config.gathered != 0 ? 4 * (product_of(g.call, product_of(loaded, a.r, a.s) + 64) + 4096) : 0;
+  const std::int64_t sums = product_of(4 * kAmxFilters * config.filter_tiles,
+                                       product_of(g.tile_rows, g.tile_cols + filter_cols) + 64);
+  return window + gathered + sums;
 }
 
-struct Ranked {
-  double estimate;
-  AmxConfig config;
-
-  bool operator<(const Ranked& other) const { return estimate < other.estimate; }
-};
-
-double estimate(const ConvProblem& a, const DeviceInfo& info, const AmxConfig& config, const AmxGeometry& g) {
+double estimate(const ConvProblem& a, const DeviceInfo& info, const AmxConfig& config, const AmxExtents& g) {
   const CpuTarget target(info);
   const double of_l1 = cpu_costs().amx_of_l1 * target.l1_bytes;
-  const double m = config.pixel_tiles, n = number(g.filter_tiles) / number(g.blocks);
+  const double m = config.pixel_tiles, n = number(g.filter_units) / number(g.filter_blocks);
   const double pixels = number(g.tile_rows * g.tile_cols);
   const double positions = g.panel > 0 ? pixels : number((g.tile_rows - 1) * g.pitch + g.tile_cols);
   const double tiles = std::max(positions / kAmxPixels, 1.0), calls = std::max(tiles / m, 1.0);
   const double count = tiles / calls;
-  const double all_tiles = number(g.tasks / g.filter_tasks), all_calls = all_tiles * number(g.blocks) * calls;
+  const double all_tiles = number(g.tasks / g.filter_tasks),
+               all_calls = all_tiles * number(g.filter_blocks) * calls;
   CpuWork work;
 
   // Products of tiles beside loads of tiles. What one tap has brought into the first cache the others find
   // there.
-  const double chunks = number(g.run_count() * (g.chunks + (g.tail > 0 ? 1 : 0)));
-  const bool stays = g.panel > 0 || 2 * number(g.window) < of_l1;
+  const double chunks = number(g.run_count * (g.chunks + (g.tail > 0 ? 1 : 0)));
+  const bool stays = g.panel > 0 || 2 * number(g.window_elements) < of_l1;
   const double far = stays ? 0 : count / number(a.r * a.s);
   const bool lines = g.step() % kAmxElements == 0;  // a position's elements begin at lines
   const CpuTerm of_x =
@@ -90,7 +82,7 @@ double estimate(const ConvProblem& a, const DeviceInfo& info, const AmxConfig& c
   if (!nhwc && config.stream != 1 && a.p() * a.q() % kPageElements == 0)
     work.add(&CpuCosts::amx_shared_set, vectors);
   // Channels last, a tile of filters without a second one is half a line.
-  if (nhwc && g.filter_tiles / g.blocks % 2 != 0)
+  if (nhwc && g.filter_units / g.filter_blocks % 2 != 0)
     work.add(&CpuCosts::amx_half_line, all_calls * count * kAmxPixels);
   if (nhwc)
     work.add(&CpuCosts::amx_row_of_pixels, all_calls * (1 + count * kAmxPixels / number(g.pitch)));
@@ -100,7 +92,7 @@ double estimate(const ConvProblem& a, const DeviceInfo& info, const AmxConfig& c
 
   // Staging: threads that share a tile each stage it.
   const double shared = std::max(1.0, number(info.units * g.filter_tasks) / number(g.tasks + 1));
-  const double rows = number((g.tile_rows + g.rows_axis.halo) * std::ssize(g.rows_axis.phases));
+  const double rows = number((g.tile_rows + g.rows_extent.halo) * g.rows_extent.phases);
   const bool copied = nhwc && g.col_step == 1 && g.groups == 1;
   const bool woven = !nhwc && g.col_step == 1 && g.channels <= kFewPlanes;
   work.add(&CpuCosts::amx_window_row, all_tiles * shared * rows);
@@ -110,21 +102,21 @@ double estimate(const ConvProblem& a, const DeviceInfo& info, const AmxConfig& c
                    : &CpuCosts::amx_transposed,
            all_tiles * shared * rows * number(g.row));
   if (g.panel > 0) {
-    work.add(&CpuCosts::amx_gathered_run, all_tiles * shared * pixels * number(std::ssize(g.runs)));
+    work.add(&CpuCosts::amx_gathered_run, all_tiles * shared * pixels * number(g.window_runs));
     work.add(&CpuCosts::amx_gathered_chunk, all_tiles * shared * pixels * number(g.chunks));
   }
-  work.share(
-      {g.groups * g.batch, g.output_rows, g.tile_rows, g.output_cols, g.tile_cols, g.blocks, g.task_blocks});
+  work.share({g.groups * g.batch, g.output_rows, g.tile_rows, g.output_cols, g.tile_cols, g.filter_blocks,
+              g.task_filter_blocks});
   return estimate_time(target, work);
 }
 
 }  // namespace
 
 double amx_cycles(const ConvProblem& problem, const DeviceInfo& info, const AmxConfig& config) {
-  return estimate(problem, info, config, AmxGeometry(problem, config));
+  return estimate(problem, info, config, AmxExtents(problem, config));
 }
 
-Support amx_takes(const ConvProblem& problem, const DeviceInfo& info) {
+Support amx_takes(const ConvProblem& problem, const DeviceInfo&) {
   const Abilities abilities{.types = {DType::f32, DType::f16, DType::bf16},
                             .mixed_types = true,
                             .activations = all_activations(),
@@ -136,22 +128,13 @@ Support amx_takes(const ConvProblem& problem, const DeviceInfo& info) {
   if (problem.c / problem.groups > kMostAmxChannels)
     return Support::no(fmt::format(
         "it is for {} input channels of a group or fewer: with more, oneDNN was faster", kMostAmxChannels));
-  if (widest_vector_bits(info) == 0)
-    return Support::no(fmt::format("it has no code for the instruction set '{}'", info.isa));
-  const double bytes = scratch_bytes(problem, {.filter_tiles = 1, .cols = 1});
-  if (bytes > kMaxScratchBytes)
-    return Support::no(fmt::format("the input window of one output takes {:.0f} MiB, more than {:.0f} MiB",
-                                   bytes / 1048576, kMaxScratchBytes / 1048576));
   return Support::yes();
 }
 
-Support amx_takes(const ConvProblem& problem, const DeviceInfo& info, const AmxConfig& config) {
-  if (Support support = amx_takes(problem, info); !support) return support;
+Support amx_accepts(const ConvProblem& problem, const DeviceInfo&, const AmxConfig& config) {
   if (config.pixel_tiles * config.filter_tiles > kAmxSums)
     return Support::no(
         fmt::format("there is no register tile of {}x{} tiles", config.pixel_tiles, config.filter_tiles));
-  if (const double bytes = scratch_bytes(problem, config); bytes > kMaxScratchBytes)
-    return Support::no(fmt::format("its working memory would be {:.0f} MiB a thread", bytes / 1048576));
   if (config.stream != 0 && !may_stream(problem) && !may_stream_planes(problem))
     return Support::no(
         "stream is for outputs of whole lines, of bf16 rounded once: NHWC, there of f32 too, or NCHW "
@@ -161,52 +144,44 @@ Support amx_takes(const ConvProblem& problem, const DeviceInfo& info, const AmxC
 }
 
 std::vector<AmxConfig> amx_candidates(const ConvProblem& problem, const DeviceInfo& info) {
-  const AmxGeometry whole(problem, {.filter_tiles = 1});
-  const std::int64_t p = whole.output_rows, q = whole.output_cols, k = problem.k / problem.groups;
-  const double l2 = number(l2_bytes_of(info));
-
-  std::set<int> row_choices, col_choices;
-  for (int rows = 1; rows < p && rows <= 64; rows *= 2) row_choices.insert(rows);
+  const std::int64_t p = problem.p(), q = problem.q(), k = problem.k / problem.groups;
+  std::set<int> row_choices = doubled(1, p, 64), col_choices = doubled(64, q, 1024);
   if (p <= 256) row_choices.insert(static_cast<int>(p)), row_choices.insert(static_cast<int>((p + 1) / 2));
   if (q <= 1 << 20) col_choices.insert(0);
-  for (int cols = 64; cols < q && cols <= 1024; cols *= 2) col_choices.insert(cols);
 
   const bool pixels = may_stream(problem), planes = may_stream_planes(problem);
   const int ways = problem.s > 1 ? 2 : 1;  // a filter of one column has nothing to gather
-  std::vector<Ranked> all;
+  std::vector<Ranked<AmxConfig>> all;
   for (int m = 1; m <= kAmxSums; ++m)
     for (int n = 1; m * n <= kAmxSums; ++n) {
       // Wider than the filters: as good as the next narrower one.
       if (n > 1 && (n - 1) * kAmxFilters >= k) continue;
-      std::vector<Ranked> of_tile;
+      std::vector<Ranked<AmxConfig>> of_tile;
       for (const int rows : row_choices)
         for (const int cols : col_choices)
           for (const int filters : {0, 1, 2, 4, 8})
             for (int gathered = 0; gathered < ways; ++gathered) {
               if (filters * n * kAmxFilters >= k && filters != 0) continue;
-              // Filters are shared out where there are few tiles.
-              const std::int64_t tiles =
-                  problem.groups * whole.batch * ((p - 1) / rows + 1) * (cols == 0 ? 1 : (q - 1) / cols + 1);
-              if (filters != 0 && tiles >= 8 * info.units) continue;
               AmxConfig config{m, n, rows, cols, filters * n * kAmxFilters, gathered};
-              const bool smallest =
-                  rows == 1 && cols == *std::max_element(col_choices.begin(), col_choices.end());
-              if (scratch_bytes(problem, config) > (smallest ? kMaxScratchBytes : 2 * l2)) continue;
-              const AmxGeometry geometry(problem, config);
+              const bool smallest = rows == 1 && cols == *col_choices.rbegin();
+              const AmxExtents extents(problem, config);
+              // Filters are shared out where there are few tiles.
+              if (filters != 0 && extents.tiles() >= 8 * info.units) continue;
+              if (!extents.memory.fits() ||
+                  (!smallest && touched_bytes(problem, config, extents) > 2 * l2_bytes_of(info)))
+                continue;
               for (config.stream = 0; config.stream <= ((pixels && n % 2 == 0) || planes ? 2 : 0);
                    ++config.stream)
-                of_tile.push_back({estimate(problem, info, config, geometry), config});
+                of_tile.push_back({estimate(problem, info, config, extents), config});
             }
       constexpr int kOfAKind = 6;
-      std::stable_sort(of_tile.begin(), of_tile.end());
-      of_tile.resize(mix_kinds(of_tile, of_tile.size(), kOfAKind,
-                               [](const AmxConfig& c) { return std::pair(c.gathered, c.stream); }));
+      sort_ranked(of_tile);
+      keep_first(of_tile, mix_kinds(of_tile, of_tile.size(), kOfAKind,
+                                    [](const AmxConfig& c) { return std::pair(c.gathered, c.stream); }));
       all.insert(all.end(), of_tile.begin(), of_tile.end());
     }
-  std::stable_sort(all.begin(), all.end());
-  std::vector<AmxConfig> configs;
-  for (const Ranked& ranked : all) configs.push_back(ranked.config);
-  return configs;
+  sort_ranked(all);
+  return configs_of(all);
 }
 
 }  // namespace convtune::cpu

@@ -10,18 +10,12 @@
 #include "cpu/algorithms/amx/amx_window.h"
 #include "cpu/base/parallel.h"
 #include "cpu/tile/elements.h"
-#include "cpu/tile/scratch.h"
+#include "cpu/tile/memory_plan.h"
 #include "cpu/tile/tensor_kernels.h"
 #include "problem/element.h"
 
 namespace convtune::cpu {
 namespace {
-
-constexpr std::int64_t kLineFloats = 16;
-
-std::int64_t whole_lines(std::int64_t floats) {
-  return (floats + kLineFloats - 1) / kLineFloats * kLineFloats;
-}
 
 class AmxExecutable final : public Executable {
  public:
@@ -37,7 +31,7 @@ class AmxExecutable final : public Executable {
         rounds_by_instruction_(vector_bits == 512 && rounds_by_instruction(problem)),
         threads_(threads) {
     for (const std::int64_t run : geometry_.runs) runs_.push_back(run * kElement);
-    for (std::int64_t i = 0; i < geometry_.blocks; ++i) blocks_.push_back(geometry_.block(i));
+    for (std::int64_t i = 0; i < geometry_.filter_blocks; ++i) blocks_.push_back(geometry_.block(i));
     if (config.gathered == 0) return;
     vectors_ = gather_vectors(geometry_.runs, geometry_.window_run, geometry_.run, tensors_.lanes);
     runs_ = {0};
@@ -60,15 +54,13 @@ class AmxExecutable final : public Executable {
       residual = to_floats(problem_.dtype.y, tensors.residual, problem_.output_elements());
     parallel_tasks(threads_, g.tasks, [&](TaskQueue& tasks) {
       thread_local Scratch scratch;
-      const std::int64_t window = whole_lines(g.window / 2 + 1), gathered = whole_lines(g.gathered() / 2);
-      // Gathering may read from a vector before the window.
-      float* const memory = scratch.reserve(kLineFloats + window + gathered + g.sums) + kLineFloats;
+      float* const memory = scratch.reserve(g.memory);
       Task task{.self = *this,
                 .tensors = tensors,
                 .weights = weights,
-                .window = reinterpret_cast<Bf16*>(memory),
-                .gathered = reinterpret_cast<Bf16*>(memory + window),
-                .sums = memory + window + gathered,
+                .window = reinterpret_cast<Bf16*>(memory + g.window),
+                .gathered = reinterpret_cast<Bf16*>(memory + g.gathered),
+                .sums = memory + g.sums,
                 .tile = {},
                 .waiting = {},
                 .next = {}};
@@ -79,8 +71,7 @@ class AmxExecutable final : public Executable {
         if (staged != task.tile.index)
           stage_amx_window(problem_, g, tensors_, task.tile, tensors.x, task.window);
         staged = task.tile.index;
-        const std::int64_t first = i % g.filter_tasks * g.task_blocks;
-        const std::int64_t last = std::min(first + g.task_blocks, g.blocks);
+        const auto [first, last] = g.blocks_of(i);
         if (g.panel > 0)
           compute_gathered(task, first, last);
         else
@@ -99,8 +90,8 @@ class AmxExecutable final : public Executable {
 
   // Sums of positions [begin, end) of a tile and a block.
   struct Sums {
-    AmxTile tile;
-    AmxBlock block;
+    OutputTile tile;
+    FilterBlock block;
     std::int64_t begin, end;
     const float* values;  // null: none
   };
@@ -119,7 +110,7 @@ class AmxExecutable final : public Executable {
     const float* weights;
     Bf16 *window, *gathered;
     float* sums;
-    AmxTile tile;
+    OutputTile tile;
     // They are stored during the next products: those take the processor's tiles, storing its vectors.
     Sums waiting;
     std::int64_t parts = 0, stored = 0, each_step = 0;  // of what waits, parts that a step stores
@@ -183,12 +174,12 @@ class AmxExecutable final : public Executable {
       task.next.to = task.gathered + (1 - half) * g.panel * g.run;
       task.next.pause = 1;
       for (std::int64_t i = first; i < last; ++i) {
-        const AmxBlock& block = blocks_[static_cast<std::size_t>(i)];
+        const FilterBlock& block = blocks_[static_cast<std::size_t>(i)];
         AmxArgs args = amx_args(task, block);
         args.x = reinterpret_cast<const char*>(task.gathered + half * g.panel * g.run);
         for (std::int64_t begin = panel; begin < end; begin += g.call) {
           const std::int64_t until = std::min(begin + g.call, end);
-          args.sums = task.sums + task.half * g.sums / 2;
+          args.sums = task.sums + task.half * g.sums_floats / 2;
           multiply(task, args, (until - begin + kAmxPixels - 1) / kAmxPixels,
                    {task.tile, block, begin, until, args.sums});
           args.x += g.call * g.run * kElement;
@@ -198,13 +189,13 @@ class AmxExecutable final : public Executable {
   }
 
   // Arguments of a call for all runs, from the first position on.
-  AmxArgs amx_args(const Task& task, const AmxBlock& block) const {
+  AmxArgs amx_args(const Task& task, const FilterBlock& block) const {
     const AmxGeometry& g = geometry_;
     return {.x = nullptr,
             .position_bytes = g.step() * kElement,
             .chunk_bytes = g.chunk_step() * kElement,
             .runs = runs_.data(),
-            .run_count = g.run_count(),
+            .run_count = g.run_count,
             .chunks = g.chunks,
             .tail = g.tail,
             .weights = reinterpret_cast<const char*>(task.weights + weights_.of(task.tile.group, block)),
@@ -214,9 +205,9 @@ class AmxExecutable final : public Executable {
   }
 
   // All of a tile's outputs of one block of filters, read in the window.
-  void compute(Task& task, const AmxBlock& block) const {
+  void compute(Task& task, const FilterBlock& block) const {
     const AmxGeometry& g = geometry_;
-    const AmxTile& tile = task.tile;
+    const OutputTile& tile = task.tile;
     const std::int64_t positions = g.positions(tile), tiles = (positions - 1) / kAmxPixels + 1;
     const std::int64_t calls = (tiles - 1) / config_.pixel_tiles + 1, width = block.count * kAmxFilters;
     AmxArgs args = amx_args(task, block);
@@ -224,14 +215,14 @@ class AmxExecutable final : public Executable {
       const std::int64_t from = tiles * i / calls, count = tiles * (i + 1) / calls - from;
       const std::int64_t begin = from * kAmxPixels, end = std::min((from + count) * kAmxPixels, positions);
       args.x = reinterpret_cast<const char*>(task.window) + begin * args.position_bytes;
-      args.sums = task.sums + (g.keeps_all ? begin * width : task.half * g.sums / 2);
+      args.sums = task.sums + (g.keeps_all ? begin * width : task.half * g.sums_floats / 2);
       multiply(task, args, count, {tile, block, begin, end, args.sums});
       if (g.keeps_all) task.waiting.values = nullptr;
     }
     if (g.keeps_all) store_planes(task, {tile, block, 0, positions, task.sums}, 0, block.count);
   }
 
-  FinishArgs finish_args(const Task& task, const AmxTile& tile, const AmxBlock& block) const {
+  FinishArgs finish_args(const Task& task, const OutputTile& tile, const FilterBlock& block) const {
     const AmxGeometry& g = geometry_;
     const std::int64_t first = block.first * kAmxFilters;  // of the group's filters
     return {.sums = nullptr,
@@ -251,7 +242,7 @@ class AmxExecutable final : public Executable {
   }
 
   // Channels last, so many pixels' channels of a block lie ahead; else two lines of each plane.
-  std::int64_t ahead(const AmxBlock& block) const {
+  std::int64_t ahead(const FilterBlock& block) const {
     constexpr std::int64_t kElements = 2048;
     return problem_.layout == Layout::nhwc ? kElements / (block.count * kAmxFilters) * problem_.k : 64;
   }
@@ -282,7 +273,7 @@ class AmxExecutable final : public Executable {
   // The pixels among the positions, row by row; whole rows follow each other.
   void store_pixels(const Task& task, const Sums& sums) const {
     const AmxGeometry& g = geometry_;
-    const AmxTile& tile = sums.tile;
+    const OutputTile& tile = sums.tile;
     FinishArgs args = finish_args(task, tile, sums.block);
     const bool whole = g.pitch_of(tile) == tile.cols && tile.cols == g.output_cols;
     const std::int64_t pitch = whole ? sums.end : g.pitch_of(tile), cols = whole ? sums.end : tile.cols;
@@ -304,7 +295,7 @@ class AmxExecutable final : public Executable {
   // Stores some tiles of filters, whose runs of pixels lie side by side in planes of y: rows, or all.
   void store_planes(const Task& task, const Sums& sums, std::int64_t from, std::int64_t to) const {
     const AmxGeometry& g = geometry_;
-    const AmxTile& tile = sums.tile;
+    const OutputTile& tile = sums.tile;
     const std::int64_t pitch = g.pitch_of(tile), first = from * kAmxFilters;
     FinishArgs args = finish_args(task, tile, sums.block);
     const std::int64_t channel = tile.image * problem_.k + args.place + first;
@@ -331,7 +322,7 @@ class AmxExecutable final : public Executable {
   const bool rounds_by_instruction_;
   const int threads_;
   std::vector<std::int64_t> runs_;  // where each begins in the window, in bytes
-  std::vector<AmxBlock> blocks_;
+  std::vector<FilterBlock> blocks_;
   std::vector<GatherVector> vectors_;
   const std::int64_t chunk_vectors_ = kAmxElements / (2 * tensors_.lanes);
 };

@@ -24,6 +24,8 @@
 #include "convtune/problem.h"
 #include "cpu/algorithms/amx/amx_tiles.h"
 #include "cpu/tile/axis_phases.h"
+#include "cpu/tile/memory_plan.h"
+#include "cpu/tile/output_tiles.h"
 
 namespace convtune::cpu {
 
@@ -46,56 +48,51 @@ struct AmxConfig {
   }
 };
 
-// One tile of the output: its first pixel, and what the output leaves of it.
-struct AmxTile {
-  std::int64_t index, group, image, row, col, rows, cols;
-};
+// The numbers of a config without its list of runs: in no time, as ranking wants them.
+struct AmxExtents : OutputTiles, FilterBlocks {
+  AmxExtents(const ConvProblem& problem, const AmxConfig& config);
 
-// Filters that register tiles take together, times 16.
-struct AmxBlock {
-  std::int64_t first, count;
-};
-
-struct AmxGeometry {
-  AmxGeometry(const ConvProblem& problem, const AmxConfig& config);
-
-  AmxTile tile(std::int64_t index) const;  // index = task / filter_tasks
-  AmxBlock block(std::int64_t index) const;
   // Positions from one output row's to the next's.
-  std::int64_t pitch_of(const AmxTile& tile) const { return panel > 0 ? tile.cols : pitch; }
-  std::int64_t positions(const AmxTile& tile) const { return (tile.rows - 1) * pitch_of(tile) + tile.cols; }
+  std::int64_t pitch_of(const OutputTile& tile) const { return panel > 0 ? tile.cols : pitch; }
+  std::int64_t positions(const OutputTile& tile) const {
+    return (tile.rows - 1) * pitch_of(tile) + tile.cols;
+  }
 
-  std::int64_t groups, group_channels, group_filters;
-  std::int64_t batch, input_rows, input_cols, output_rows, output_cols;
-
-  std::int64_t tile_rows, tile_cols, row_tiles, col_tiles;
-  std::int64_t filter_tiles, blocks, task_blocks, filter_tasks;
-  std::int64_t tasks;
+  std::int64_t group_channels, tasks;
 
   // Steps in elements.
+  std::int64_t row_step, col_step;  // input rows (columns) from one of the window's to the next
+  AxisExtent rows_extent;
   std::int64_t channels;  // of a group, an even number unless they are gathered
   std::int64_t position, row;
-  std::int64_t pitch;                // positions of the window from one output row's to the next's
-  std::int64_t row_step, col_step;   // input rows (columns) from one of the window's to the next
-  std::int64_t window_cols, window;  // the window's elements, with what tiles read behind it
-  AxisPhases rows_axis;
+  std::int64_t pitch;  // positions of the window from one output row's to the next's
+  std::int64_t window_cols;
 
-  std::vector<std::int64_t> runs;  // where they begin in the window, in elements
-  std::int64_t window_run;         // elements of one there
-  std::int64_t run, chunks, tail;  // and of one that is multiplied, which may be all of them
-  std::int64_t words;              // of a filter
+  std::int64_t window_runs, window_run;  // runs of a filter in the window, elements of one
+  std::int64_t run, chunks, tail;        // and of one that is multiplied, which may be all of them
+  std::int64_t run_count;                // of those
+  std::int64_t words;                    // of a filter
 
   std::int64_t call;  // positions of a register tile
   // Pixels that are gathered together, or 0: those of some register tiles.
   std::int64_t panel;
-  std::int64_t gathered() const { return 2 * panel * run; }  // elements: one is multiplied, one gathered
-  std::int64_t run_count() const { return panel > 0 ? 1 : static_cast<std::int64_t>(runs.size()); }
   // Steps of what tiles load: from position to position, and from chunk to chunk of a register tile.
   std::int64_t step() const { return panel > 0 ? kAmxElements : position; }
   std::int64_t chunk_step() const { return panel > 0 ? kAmxElements * call : kAmxElements; }
 
-  bool keeps_all;     // sums of a whole tile, not those of two calls in turns
-  std::int64_t sums;  // floats that a task keeps
+  bool keeps_all;  // sums of a whole tile, not those of two calls in turns
+
+  // A thread's memory, in floats: where each begins. Of gathered pixels a panel is multiplied, one gathered.
+  MemoryPlan memory;
+  std::int64_t window, gathered, sums;
+  std::int64_t window_elements, sums_floats;  // the window's with what tiles read behind it
+};
+
+struct AmxGeometry : AmxExtents {
+  AmxGeometry(const ConvProblem& problem, const AmxConfig& config);
+
+  AxisPhases rows_axis;
+  std::vector<std::int64_t> runs;  // where they begin in the window, in elements
 };
 
 }  // namespace convtune::cpu

@@ -17,12 +17,12 @@ void AmxWeights::for_each_weight(Visit&& visit) const {
   const AmxGeometry& g = geometry_;
   const std::int64_t taps = problem_.r * problem_.s;
   for (std::int64_t group = 0; group < g.groups; ++group)
-    for (std::int64_t b = 0; b < g.blocks; ++b) {
-      const AmxBlock block = g.block(b);
+    for (std::int64_t b = 0; b < g.filter_blocks; ++b) {
+      const FilterBlock block = g.block(b);
       for (std::int64_t f = 0; f < block.count * kAmxFilters; ++f) {
         const std::int64_t filter = block.first * kAmxFilters + f;
         if (filter >= g.group_filters) break;
-        for (std::int64_t run = 0; run < g.run_count(); ++run)
+        for (std::int64_t run = 0; run < g.run_count; ++run)
           for (std::int64_t e = 0; e < g.run; ++e) {
             // Runs go on from tap to tap.
             const std::int64_t of_filter = run * g.run + e;

@@ -20,11 +20,11 @@ class AmxWeights {
   std::int64_t floats() const { return flag() + 1; }
   void pack(const void* w, const void* bias, float* packed) const;
 
-  std::int64_t of(std::int64_t group, const AmxBlock& block) const {
+  std::int64_t of(std::int64_t group, const FilterBlock& block) const {
     return group * of_group() + block.first * kAmxFilters * geometry_.words;
   }
   std::int64_t bias(std::int64_t group, std::int64_t filter) const {
-    return problem_.groups * of_group() + group * geometry_.filter_tiles * kAmxFilters + filter;
+    return problem_.groups * of_group() + group * geometry_.filter_units * kAmxFilters + filter;
   }
   bool finite(const float* packed) const { return packed[flag()] == 0; }
 
@@ -32,7 +32,7 @@ class AmxWeights {
   void repair(const Tensors& tensors, const float* packed, const std::vector<float>& residual) const;
 
  private:
-  std::int64_t of_group() const { return geometry_.filter_tiles * kAmxFilters * geometry_.words; }
+  std::int64_t of_group() const { return geometry_.filter_units * kAmxFilters * geometry_.words; }
   std::int64_t bias(std::int64_t k) const {
     return bias(k / geometry_.group_filters, k % geometry_.group_filters);
   }

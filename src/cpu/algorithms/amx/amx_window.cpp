@@ -24,7 +24,7 @@ void widen_threes(const Bf16* from, std::int64_t pixels, Bf16* to) {
 }  // namespace
 
 void stage_amx_window(const ConvProblem& a, const AmxGeometry& g, const TensorKernels& kernels,
-                      const AmxTile& tile, const void* x, Bf16* window) {
+                      const OutputTile& tile, const void* x, Bf16* window) {
   const bool nchw = a.layout == Layout::nchw;
   const std::int64_t pixel = nchw ? 1 : a.c, channel = nchw ? a.h * a.w : 1;
   const std::int64_t units = g.tile_rows + g.rows_axis.halo;
@@ -34,7 +34,7 @@ void stage_amx_window(const ConvProblem& a, const AmxGeometry& g, const TensorKe
     return std::clamp<std::int64_t>((input - left + g.col_step - 1) / g.col_step, 0, g.window_cols);
   };
   const std::int64_t from = left >= 0 ? 0 : column_at(0);
-  const std::int64_t to = left >= g.input_cols ? from : std::max(from, column_at(g.input_cols));
+  const std::int64_t to = left >= a.w ? from : std::max(from, column_at(a.w));
   const auto* const image =
       static_cast<const Bf16*>(x) + tile.image * a.c * a.h * a.w + tile.group * g.group_channels * channel;
   const bool contiguous = !nchw && g.col_step == 1 && g.groups == 1;
@@ -42,10 +42,10 @@ void stage_amx_window(const ConvProblem& a, const AmxGeometry& g, const TensorKe
     for (std::int64_t unit = 0; unit < tile.rows + g.rows_axis.halo; ++unit) {
       Bf16* const row = window + (static_cast<std::int64_t>(phase) * units + unit) * g.row;
       const std::int64_t input = (tile.row + unit) * a.stride_h + g.rows_axis.phases[phase] - a.pad_top;
-      const bool inside = input >= 0 && input < g.input_rows && from < to;
+      const bool inside = input >= 0 && input < a.h && from < to;
       const std::int64_t begin = inside ? from : g.window_cols, end = inside ? to : g.window_cols;
       if (inside) {
-        const Bf16* const source = image + (input * g.input_cols + left + from * g.col_step) * pixel;
+        const Bf16* const source = image + (input * a.w + left + from * g.col_step) * pixel;
         Bf16* const words = row + from * g.channels;
         const std::int64_t pixels = to - from;
         if (contiguous && g.channels == a.c)

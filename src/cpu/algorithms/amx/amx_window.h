@@ -9,6 +9,6 @@
 namespace convtune::cpu {
 
 void stage_amx_window(const ConvProblem& problem, const AmxGeometry& geometry, const TensorKernels& kernels,
-                      const AmxTile& tile, const void* x, Bf16* window);
+                      const OutputTile& tile, const void* x, Bf16* window);
 
 }  // namespace convtune::cpu

@@ -17,6 +17,11 @@ const Algorithm& direct() {
     return CpuAlgorithmOf<DirectConfig>({
         .name = "direct",
         .supports = direct_supports,
+        .memory =
+            [](const ConvProblem& problem, const DirectConfig& config) {
+              return DirectExtents(problem, config, config.vector_bits / 32).memory;
+            },
+        .smallest = direct_smallest,
         .accepts = direct_accepts,
         .candidates = direct_candidates,
         .cycles = direct_cycles,

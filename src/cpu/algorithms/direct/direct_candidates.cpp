@@ -4,12 +4,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
+#include <set>
 #include <tuple>
 #include <utility>
 
 #include "contract/abilities.h"
-#include "cpu/model/estimates.h"
+#include "cpu/launch/ranked.h"
+#include "cpu/model/cpu_work.h"
+#include "cpu/model/store_work.h"
 #include "cpu/tile/direct_kernels.h"
 #include "cpu/tile/instruction_sets.h"
 #include "problem/activation.h"
@@ -18,32 +20,15 @@ namespace convtune::cpu {
 namespace {
 
 constexpr std::int64_t kFewChannels = 4;
-constexpr std::ptrdiff_t kVaried = 8;  // of a register tile's configs: those of which there are variants
+constexpr std::size_t kVaried = 8;  // of a register tile's configs: those of which there are variants
 
-// The scratch bytes of a config, in doubles: extents from outside may overflow integers.
-double scratch_bytes(const ConvProblem& of, const DirectConfig& config, int lanes) {
-  const ConvProblem problem = in_words(of);
-  const double p = static_cast<double>(problem.p()), q = static_cast<double>(problem.q());
-  const double rows = std::min<double>(config.rows, p),
-               cols = config.cols == 0 ? q : std::min<double>(config.cols, q);
-  const double span_h = static_cast<double>((problem.r - 1) * problem.dilation_h / problem.stride_h);
-  const double span_w = static_cast<double>((problem.s - 1) * problem.dilation_w / problem.stride_w);
-  const double phases =
-      static_cast<double>(std::min(problem.r, problem.stride_h)) *
-      static_cast<double>(config.staged == 2 ? problem.s : std::min(problem.s, problem.stride_w));
-  const auto whole = [&](double count) { return std::ceil(count / lanes) * lanes; };
-  const double pitch = config.flat != 0 ? cols + span_w : whole(cols + span_w);
-  const double plane = (rows + span_h) * pitch + 32;
-  const double window = static_cast<double>(problem.c / problem.groups) * phases * plane;
-  return 4 * (window + static_cast<double>(config.channels * config.vectors * lanes));
+// Bytes of the second cache that a tile goes through: its window, staged or read as it lies. One far larger
+// than that cache has lost its purpose.
+std::int64_t touched_bytes(const DirectExtents& e) {
+  constexpr std::int64_t kSlack = 32;  // floats of a plane
+  const std::int64_t plane = product_of(e.tile_rows + e.rows_extent.halo, e.pitch) + kSlack;
+  return 4 * (product_of(e.group_channels, e.rows_extent.phases, e.cols_extent.phases, plane) + e.block);
 }
-
-struct Ranked {
-  double estimate;
-  DirectConfig config;
-
-  bool operator<(const Ranked& other) const { return estimate < other.estimate; }
-};
 
 // Adds `calls` of a register tile's code for `width` of its vectors.
 void add_calls(CpuWork& work, const DirectConfig& config, std::int64_t width, const DirectExtents& e,
@@ -156,14 +141,12 @@ Support direct_supports(const ConvProblem& problem, const DeviceInfo& info) {
     if ((problem.stride_w != 1 && problem.stride_w % 2 != 0) || problem.dilation_w != 1)
       return Support::no("of bf16, it is for strides of 1 or even ones along a row, without dilation there");
   }
-  if (bits == 0) return Support::no(fmt::format("it has no code for the instruction set '{}'", info.isa));
-  const DirectConfig smallest{.vector_bits = bits, .channels = 1, .vectors = 8, .rows = 1, .cols = bits / 32};
-  const double bytes = scratch_bytes(problem, smallest, bits / 32);
-  if (bytes > kMaxScratchBytes)
-    return Support::no(
-        fmt::format("the input window of one vector of outputs takes {:.0f} MiB, more than {:.0f} MiB",
-                    bytes / 1048576, kMaxScratchBytes / 1048576));
   return Support::yes();
+}
+
+DirectConfig direct_smallest(const ConvProblem&, const DeviceInfo& info) {
+  const int bits = widest_vector_bits(info);
+  return {.vector_bits = bits, .channels = 1, .vectors = 8, .rows = 1, .cols = bits / 32};
 }
 
 namespace {
@@ -189,12 +172,8 @@ bool may_shift(const ConvProblem& a, const DirectConfig& config) {
 
 }  // namespace
 
-Support direct_accepts(const ConvProblem& problem, const DeviceInfo& info, const DirectConfig& config) {
-  if (Support support = direct_supports(problem, info); !support) return support;
-  const DirectKernels* kernels =
-      config.vector_bits <= widest_vector_bits(info) ? direct_kernels(config.vector_bits) : nullptr;
-  if (!kernels)
-    return Support::no(fmt::format("vector_bits={} is not supported by this CPU", config.vector_bits));
+Support direct_accepts(const ConvProblem& problem, const DeviceInfo&, const DirectConfig& config) {
+  const DirectKernels* const kernels = direct_kernels(config.vector_bits);
   if (!find_tile(direct_tiles(*kernels, problem), config.channels, config.vectors))
     return Support::no(fmt::format("there is no {}x{} register tile", config.channels, config.vectors));
   if (config.rows < 1 || config.cols < 0 || config.filters < 0)
@@ -208,8 +187,6 @@ Support direct_accepts(const ConvProblem& problem, const DeviceInfo& info, const
     return Support::no("staged=2 is for NCHW of f32 with a stride of 1 along rows, flat=1 and cols=0");
   if (config.flat == 0 && problem.layout != Layout::nchw)
     return Support::no("flat=0 stores rows of NCHW outputs");
-  if (const double bytes = scratch_bytes(problem, config, kernels->lanes); bytes > kMaxScratchBytes)
-    return Support::no(fmt::format("its staging memory would be {:.0f} MiB a thread", bytes / 1048576));
   if (config.stream == 0) return Support::yes();
   const DirectExtents extents(problem, config, kernels->lanes);
   if (!extents.straight)
@@ -220,18 +197,15 @@ Support direct_accepts(const ConvProblem& problem, const DeviceInfo& info, const
 
 std::vector<DirectConfig> direct_candidates(const ConvProblem& problem, const DeviceInfo& info) {
   const std::int64_t p = problem.p(), q = problem.q(), k = problem.k / problem.groups;
-  const double l2 = static_cast<double>(l2_bytes_of(info));
 
-  std::vector<int> row_choices;
-  for (int rows = 1; rows < p && rows <= 64; rows *= 2) row_choices.push_back(rows);
-  if (p <= 256) row_choices.push_back(static_cast<int>(p));
-  std::vector<int> col_choices{0};
-  for (int cols = 64; cols < q && cols <= 256; cols *= 2) col_choices.push_back(cols);
+  std::set<int> row_choices = doubled(1, p, 64), col_choices = doubled(64, q, 256);
+  if (p <= 256) row_choices.insert(static_cast<int>(p));
+  col_choices.insert(0);
 
   // The best by estimate of every register tile, fewer of the narrower instruction sets: enough to
   // climb from, few enough to verify whole.
   const int widest = widest_vector_bits(info);
-  std::vector<Ranked> all, of_tile;
+  std::vector<Ranked<DirectConfig>> all, of_tile;
   for (int bits = widest; bits >= 128; bits /= 2) {
     const DirectKernels* kernels = direct_kernels(bits);
     if (!kernels) continue;
@@ -245,8 +219,8 @@ std::vector<DirectConfig> direct_candidates(const ConvProblem& problem, const De
         (q % kernels->lanes != 0 || is_short) && problem.c / problem.groups <= kFewChannels;
     const auto add = [&](const DirectConfig& config) {
       const bool smallest = config.rows == 1 && (config.cols == 64 || q <= 64);
-      if (scratch_bytes(problem, config, kernels->lanes) > (smallest ? kMaxScratchBytes : 2 * l2)) return;
       const DirectExtents extents(problem, config, kernels->lanes);
+      if (!extents.memory.fits() || (!smallest && touched_bytes(extents) > 2 * l2_bytes_of(info))) return;
       if (config.stream != 0 && !extents.straight) return;
       of_tile.push_back({estimate(problem, info, config, extents, kernels->lanes), config});
     };
@@ -255,11 +229,11 @@ std::vector<DirectConfig> direct_candidates(const ConvProblem& problem, const De
       if (tile.rows > 1 && tile.rows >= 2 * k) continue;
       of_tile.clear();
       // Where there are fewer tiles than threads, these share the filters.
-      const auto blocks = static_cast<int>((k - 1) / tile.rows + 1);
-      const int share = ((blocks - 1) / info.units + 1) * tile.rows;
+      const std::int64_t share = ceil_div(ceil_div(k, tile.rows), info.units) * tile.rows;
       const auto may_share = [&](const DirectConfig& config) {
         const std::int64_t columns = config.cols == 0 ? 1 : (q - 1) / config.cols + 1;
-        return share < k && problem.n * problem.groups * ((p - 1) / config.rows + 1) * columns < info.units;
+        return share < std::min(k, kMostTaskFilters) &&
+               problem.n * problem.groups * ((p - 1) / config.rows + 1) * columns < info.units;
       };
       for (const int rows : row_choices)
         for (const int cols : col_choices)
@@ -272,33 +246,33 @@ std::vector<DirectConfig> direct_candidates(const ConvProblem& problem, const De
                 if (staged == 2 && (!copies_pay || !may_shift(problem, config))) continue;
                 add(config);
                 if (!may_share(config)) continue;
-                config.filters = share;
+                config.filters = static_cast<int>(share);
                 add(config);
               }
       // Filters in several tasks matter least: they are varied around the best.
-      std::stable_sort(of_tile.begin(), of_tile.end());
-      const std::vector<Ranked> best(
-          of_tile.begin(), of_tile.begin() + std::min<std::ptrdiff_t>(kVaried, std::ssize(of_tile)));
-      for (const Ranked& whole : best)
+      sort_ranked(of_tile);
+      std::vector<Ranked<DirectConfig>> best = of_tile;
+      keep_first(best, kVaried);
+      for (const Ranked<DirectConfig>& whole : best)
         for (const int filters : {tile.rows, 4 * tile.rows}) {
           DirectConfig config = whole.config;
           if (filters >= k || config.filters != 0 || (filters == share && may_share(config))) continue;
           config.filters = filters;
           add(config);
         }
-      std::stable_sort(of_tile.begin(), of_tile.end());
-      keep_mixed(of_tile, quota);
+      sort_ranked(of_tile);
+      // Stores cost differently on each processor.
+      mix_kinds(of_tile, quota, quota / 2, [](const DirectConfig& config) { return config.stream; });
+      keep_first(of_tile, quota);
       all.insert(all.end(), of_tile.begin(), of_tile.end());
     }
   }
-  std::stable_sort(all.begin(), all.end());
+  sort_ranked(all);
   // A search climbs from the first dozen.
   mix_kinds(all, 12, 2, [](const DirectConfig& c) {
     return std::tuple(c.vector_bits, c.channels, c.vectors, c.cols, c.flat, c.stream, c.staged);
   });
-  std::vector<DirectConfig> configs;
-  for (const Ranked& ranked : all) configs.push_back(ranked.config);
-  return configs;
+  return configs_of(all);
 }
 
 }  // namespace convtune::cpu

@@ -11,6 +11,7 @@
 namespace convtune::cpu {
 
 Support direct_supports(const ConvProblem& problem, const DeviceInfo& info);
+DirectConfig direct_smallest(const ConvProblem& problem, const DeviceInfo& info);
 Support direct_accepts(const ConvProblem& problem, const DeviceInfo& info, const DirectConfig& config);
 
 // What a config is estimated to take, in core cycles over all threads.

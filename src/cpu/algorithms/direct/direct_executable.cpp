@@ -9,13 +9,11 @@
 #include "cpu/base/parallel.h"
 #include "cpu/reference/padding_repair.h"
 #include "cpu/tile/direct_kernels.h"
-#include "cpu/tile/scratch.h"
+#include "cpu/tile/memory_plan.h"
 #include "problem/element.h"
 
 namespace convtune::cpu {
 namespace {
-
-constexpr std::int64_t kLead = 16;  // floats: the widest vector
 
 // T: the element type of all tensors.
 template <class T>
@@ -71,21 +69,19 @@ class DirectExecutable final : public Executable {
       residual = to_floats(problem_.dtype.y, tensors.residual, problem_.output_elements());
     parallel_tasks(threads_, geometry_.tasks, [&](TaskQueue& tasks) {
       thread_local Scratch scratch;
-      // Lines that begin before their first output (first_skipped()) read up to a vector before the window.
-      float* const window =
-          scratch.reserve(kLead + geometry_.window + config_.channels * geometry_.block + kLead) + kLead;
+      float* const memory = scratch.reserve(geometry_.memory);
+      float *const window = memory + geometry_.window, *const sums = memory + geometry_.sums;
       WindowAhead ahead;
       std::int64_t staged = -1;  // consecutive tasks share a tile and differ in their filters
       for (std::int64_t task = 0; tasks.next(task);) {
-        const DirectTile tile = geometry_.tile(task / geometry_.filter_tasks);
+        const OutputTile tile = geometry_.tile(task / geometry_.filter_tasks);
         if (staged != tile.index) {
           if (config_.staged != 0) stage_window(problem_, geometry_, kernels_, tile, tensors.x, window);
           ahead = window_ahead(tile, tasks.share_end(), tensors.x);
         }
         staged = tile.index;
         const float* const inputs = config_.staged != 0 ? window : inputs_of(tile, tensors.x);
-        compute(tile, task % geometry_.filter_tasks, inputs, window + geometry_.window, weights, outputs,
-                ahead);
+        compute(tile, geometry_.blocks_of(task), inputs, sums, weights, outputs, ahead);
       }
       if (config_.stream) kernels_.fence();
     });
@@ -125,7 +121,7 @@ class DirectExecutable final : public Executable {
   }
 
   // What is staged after a tile, by a thread whose tasks end before `end`.
-  WindowAhead window_ahead(const DirectTile& tile, std::int64_t end, const void* x) const {
+  WindowAhead window_ahead(const OutputTile& tile, std::int64_t end, const void* x) const {
     const DirectGeometry& g = geometry_;
     if (!fetches_ahead_ || g.col_tiles > 1 || (tile.index + 1) * g.filter_tasks >= end) return {};
     // Calls of kernels, counted as if every register tile were full.
@@ -136,16 +132,16 @@ class DirectExecutable final : public Executable {
   }
 
   // Where x is read as it lies.
-  const float* inputs_of(const DirectTile& tile, const void* x) const {
-    const std::int64_t channel = tile.n * problem_.c + tile.group * geometry_.group_channels;
+  const float* inputs_of(const OutputTile& tile, const void* x) const {
+    const std::int64_t channel = tile.image * problem_.c + tile.group * geometry_.group_channels;
     return static_cast<const float*>(x) + (channel * problem_.h + tile.row) * problem_.w;
   }
 
   // All outputs of a tile for the filters of one task, from its window. `sums`: of a register tile.
-  void compute(const DirectTile& tile, std::int64_t filter_task, const float* window, float* sums,
+  void compute(const OutputTile& tile, const FilterRange& filters, const float* window, float* sums,
                const float* packed, const Outputs<T>& outputs, WindowAhead& ahead) const {
     const DirectGeometry& g = geometry_;
-    const std::int64_t lanes = kernels_.lanes, first_filters = filter_task * g.task_filter_blocks;
+    const std::int64_t lanes = kernels_.lanes;
     const std::int64_t lines = config_.flat ? 1 : tile.rows;
     const std::int64_t length = config_.flat ? (tile.rows - 1) * g.pitch + tile.cols : tile.cols;
     for (std::int64_t line = 0; line < lines; ++line) {
@@ -157,9 +153,8 @@ class DirectExecutable final : public Executable {
         std::int64_t from = blocks.first(b) * lanes - skip, to = blocks.first(b + 1) * lanes - skip;
         const auto put = [&](std::int64_t first, std::int64_t vectors, std::int64_t skipped,
                              std::int64_t until) {
-          multiply(tile, first_filters,
-                   {line * g.pitch + first, vectors, line, first, skipped, until - first}, window, sums,
-                   packed, outputs, ahead);
+          multiply(tile, filters, {line * g.pitch + first, vectors, line, first, skipped, until - first},
+                   window, sums, packed, outputs, ahead);
         };
         if (from < 0) {
           // Whole vectors before the line are nothing's; of one that begins before x, the outputs are done
@@ -181,9 +176,9 @@ class DirectExecutable final : public Executable {
   struct Readable {
     std::int64_t first, end;
   };
-  Readable readable_of(const DirectTile& tile, std::int64_t line) const {
+  Readable readable_of(const OutputTile& tile, std::int64_t line) const {
     const std::int64_t plane = problem_.h * problem_.w, row = (tile.row + line) * problem_.w;
-    const std::int64_t channel = tile.n * problem_.c + tile.group * geometry_.group_channels;
+    const std::int64_t channel = tile.image * problem_.c + tile.group * geometry_.group_channels;
     return {-(channel * plane + row),
             (problem_.n * problem_.c - channel - geometry_.group_channels + 1) * plane - row};
   }
@@ -191,7 +186,7 @@ class DirectExecutable final : public Executable {
   // Positions of a line's first vectors that lie before its first output, so that whole lines of the cache
   // are stored: y need not begin at one (NumPy's arrays do not), nor need a row of it. A vector more is paid
   // where stores go past the caches, which takes whole lines.
-  std::int64_t first_skipped(const DirectTile& tile, std::int64_t line, std::int64_t length,
+  std::int64_t first_skipped(const OutputTile& tile, std::int64_t line, std::int64_t length,
                              const T* y) const {
     const DirectGeometry& g = geometry_;
     const std::int64_t lanes = kernels_.lanes;  // a power of two: no divisions
@@ -211,12 +206,12 @@ class DirectExecutable final : public Executable {
     std::int64_t position, vectors, row, col, skip, outputs;
   };
 
-  // The outputs of a block for the filters of a task, which begin with register tile `first_filters`.
-  void multiply(const DirectTile& tile, std::int64_t first_filters, const Block& block, const float* window,
+  // The outputs of a block for the filters of a task, in register tiles.
+  void multiply(const OutputTile& tile, const FilterRange& filters, const Block& block, const float* window,
                 float* sums, const float* packed, const Outputs<T>& outputs, WindowAhead& ahead) const {
     const DirectGeometry& g = geometry_;
     const std::int64_t plane = g.output_rows * g.output_cols;
-    const std::int64_t first = first_filters * config_.channels;  // filter, within the group
+    const std::int64_t first = filters.first * config_.channels;  // filter, within the group
     TileArgs args{.window = window + block.position,
                   .taps = g.tap_offsets.data(),
                   .tap_count = g.taps,
@@ -226,7 +221,7 @@ class DirectExecutable final : public Executable {
                   .halves = g.taps - g.whole_taps};
     Outputs<T> to{};
     if (g.straight) {
-      to = outputs + ((tile.n * problem_.k + tile.group * g.group_filters + first) * plane +
+      to = outputs + ((tile.image * problem_.k + tile.group * g.group_filters + first) * plane +
                       (tile.row + block.row) * g.output_cols + tile.col + block.col);
       args.y_stride = plane;
       args.y_channels = g.group_filters - first;  // of the register tile and behind it
@@ -237,8 +232,7 @@ class DirectExecutable final : public Executable {
       args.stream = config_.stream != 0;
     }
     const TileKernel kernel = tile_.kernels[static_cast<std::size_t>(block.vectors - 1)];
-    const std::int64_t end = std::min(first_filters + g.task_filter_blocks, g.filter_blocks);
-    for (std::int64_t f = first_filters; f < end; ++f) {
+    for (std::int64_t f = filters.first; f < filters.end; ++f) {
       args.y = to.y, args.residual = to.residual;
       ahead.fetch();
       kernel(args);
@@ -256,7 +250,7 @@ class DirectExecutable final : public Executable {
 
   // The filters of one register tile that exist, as f(channel of the tile, filter of the problem, bias).
   template <class Visit>
-  void for_each_filter(const DirectTile& tile, std::int64_t block, const float* packed, Visit&& visit) const {
+  void for_each_filter(const OutputTile& tile, std::int64_t block, const float* packed, Visit&& visit) const {
     const DirectGeometry& g = geometry_;
     const std::int64_t first = block * config_.channels;
     const float* bias = packed + packed_bias(tile.group, first);
@@ -265,7 +259,7 @@ class DirectExecutable final : public Executable {
   }
 
   // Adds bias and residual, activates and writes positions [begin, end) of a register tile, row by row.
-  void store_rows(const DirectTile& tile, std::int64_t block, std::int64_t begin, std::int64_t end,
+  void store_rows(const OutputTile& tile, std::int64_t block, std::int64_t begin, std::int64_t end,
                   float* acc, const float* packed, const Outputs<T>& outputs) const {
     const DirectGeometry& g = geometry_;
     const std::int64_t q = g.output_cols, plane = g.output_rows * q;
@@ -277,9 +271,9 @@ class DirectExecutable final : public Executable {
       for_each_filter(tile, block, packed, [&](std::int64_t i, std::int64_t k, float bias) {
         float* const values = acc + i * g.block + from - begin;
         if (problem_.layout == Layout::nchw)
-          finish(values, bias, outputs + ((tile.n * problem_.k + k) * plane + pixel), to - from);
+          finish(values, bias, outputs + ((tile.image * problem_.k + k) * plane + pixel), to - from);
         else if constexpr (sizeof(T) == 4)
-          finish_pixels(values, bias, outputs + ((tile.n * plane + pixel) * problem_.k + k), to - from);
+          finish_pixels(values, bias, outputs + ((tile.image * plane + pixel) * problem_.k + k), to - from);
       });
     }
   }

@@ -7,13 +7,6 @@
 namespace convtune::cpu {
 namespace {
 
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
-  return (a + b - 1) / b;
-}
-std::int64_t round_up(std::int64_t a, std::int64_t b) {
-  return ceil_div(a, b) * b;
-}
-
 // Products of words a sum.
 std::int64_t count_taps(const ConvProblem& problem, const ConvProblem& words) {
   const std::int64_t channels = words.c / words.groups;
@@ -52,55 +45,42 @@ AxisPhases axis_copies(std::int64_t taps, std::int64_t dilation) {
   return axis;
 }
 
-AxisExtent::AxisExtent(std::int64_t taps, std::int64_t stride, std::int64_t dilation)
-    : phases(std::min(taps, stride / std::gcd(stride, dilation))), halo((taps - 1) * dilation / stride) {}
-
 DirectExtents::DirectExtents(const ConvProblem& problem, const DirectConfig& config, int lanes)
-    : words(in_words(problem)),
-      groups(problem.groups),
-      output_rows(problem.p()),
-      output_cols(problem.q()),
+    : OutputTiles(problem, config.rows, config.cols),
+      FilterBlocks(problem, 1, config.channels, config.filters),
+      words(in_words(problem)),
       group_channels(words.c / words.groups),
-      group_filters(problem.k / problem.groups),
       taps(count_taps(problem, words)),
       rows_extent(problem.r, problem.stride_h, problem.dilation_h),
       cols_extent(words.s, words.stride_w, words.dilation_w) {
-  const std::int64_t p = output_rows, q = output_cols;
-  tile_rows = std::min<std::int64_t>(config.rows, p);
-  tile_cols = config.cols == 0 ? q : std::min<std::int64_t>(config.cols, q);
-  row_tiles = ceil_div(p, tile_rows);
-  col_tiles = ceil_div(q, tile_cols);
   if (config.staged == 2) cols_extent.phases = words.s, cols_extent.halo = 0;
   // Where no register tile spans two rows, each begins at a whole vector, so that taps without an offset
   // within the row are loaded from whole lines of the cache.
   pitch = config.flat ? tile_cols + cols_extent.halo : round_up(tile_cols + cols_extent.halo, lanes);
   block = static_cast<std::int64_t>(config.vectors) * lanes;
 
-  filter_blocks = ceil_div(group_filters, config.channels);
-  task_filter_blocks = config.filters == 0
-                           ? filter_blocks
-                           : std::clamp<std::int64_t>(config.filters / config.channels, 1, filter_blocks);
-  filter_tasks = ceil_div(filter_blocks, task_filter_blocks);
-
   // An odd number of cache lines a plane keeps planes from meeting in the same L1 sets.
   constexpr std::int64_t kLine = 16;
-  plane = round_up((tile_rows + rows_extent.halo) * pitch, kLine);
+  plane = round_up(product_of(tile_rows + rows_extent.halo, pitch), kLine);
   if (plane / kLine % 2 == 0) plane += kLine;
-  channel = plane * cols_extent.phases * rows_extent.phases;
-  // The last register tile reads past the last position.
-  window = round_up(channel * group_channels + 2 * block, kLine);
-  if (config.staged == 0) plane = channel = problem.h * problem.w, window = 0;
+  channel = product_of(plane, cols_extent.phases, rows_extent.phases);
+  // Lines that begin before their first output (DirectExecutable::first_skipped) read up to a vector before
+  // the window, and the last register tile reads past the last position.
+  memory.take("vector before the window", kLine);
+  window = memory.take("window", config.staged == 0 ? 0 : product_of(channel, group_channels) + 2 * block);
+  sums = memory.take("sums", config.channels * block + kLine);
+  if (config.staged == 0) plane = channel = problem.h * problem.w;
 
   shifted = config.staged == 2;
-  tasks = problem.n * problem.groups * row_tiles * col_tiles * filter_tasks;
-  packed_block = taps * config.channels;
-  straight =
-      problem.layout == Layout::nchw && (config.flat == 0 || (tile_cols == q && cols_extent.halo == 0));
+  tasks = tiles() * filter_tasks;
+  packed_block = product_of(taps, config.channels);
+  straight = problem.layout == Layout::nchw &&
+             (config.flat == 0 || (tile_cols == output_cols && cols_extent.halo == 0));
   const std::int64_t element = size_of(problem.dtype.y);
-  line_unit = config.stream != 0 ? line_unit_of(std::gcd(tile_cols, q), lanes, element) : 1;
+  line_unit = config.stream != 0 ? line_unit_of(std::gcd(tile_cols, output_cols), lanes, element) : 1;
 
-  const std::int64_t last_rows = p - (row_tiles - 1) * tile_rows;
-  const std::int64_t last_cols = q - (col_tiles - 1) * tile_cols;
+  const std::int64_t last_rows = output_rows - (row_tiles - 1) * tile_rows;
+  const std::int64_t last_cols = output_cols - (col_tiles - 1) * tile_cols;
   double issued_positions = 0;
   auto line = lines.begin();
   for (const auto& [rows, row_count] :
@@ -108,7 +88,7 @@ DirectExtents::DirectExtents(const ConvProblem& problem, const DirectConfig& con
     for (const auto& [cols, col_count] :
          {std::pair{tile_cols, col_tiles - 1}, std::pair{last_cols, std::int64_t{1}}}) {
       const std::int64_t count = row_count * col_count;
-      *line = config.flat ? DirectLines{count, (rows - 1) * pitch + cols, rows}
+      *line = config.flat ? DirectLines{count, product_of(rows - 1, pitch) + cols, rows}
                           : DirectLines{count * rows, cols, 1};
       issued_positions +=
           static_cast<double>(line->count) * static_cast<double>(round_up(line->length, lanes));
@@ -152,20 +132,6 @@ DirectGeometry::DirectGeometry(const ConvProblem& problem, const DirectConfig& c
                                             [&](const Tap& tap) { return !bf16 || tap.weights.upper >= 0; });
   whole_taps = halves - all.begin();
   for (const Tap& tap : all) tap_offsets.push_back(tap.offset), tap_weights.push_back(tap.weights);
-}
-
-DirectTile DirectGeometry::tile(std::int64_t index) const {
-  DirectTile tile{};
-  tile.index = index;
-  tile.col = index % col_tiles * tile_cols;
-  index /= col_tiles;
-  tile.row = index % row_tiles * tile_rows;
-  index /= row_tiles;
-  tile.group = index % groups;
-  tile.n = index / groups;
-  tile.rows = std::min(tile_rows, output_rows - tile.row);
-  tile.cols = std::min(tile_cols, output_cols - tile.col);
-  return tile;
 }
 
 }  // namespace convtune::cpu

@@ -29,6 +29,8 @@
 #include "convtune/problem.h"
 #include "cpu/tile/axis_phases.h"
 #include "cpu/tile/line_blocks.h"
+#include "cpu/tile/memory_plan.h"
+#include "cpu/tile/output_tiles.h"
 #include "cpu/tile/stagger.h"
 
 namespace convtune::cpu {
@@ -61,19 +63,6 @@ struct DirectConfig {
 // 0.
 AxisPhases axis_copies(std::int64_t taps, std::int64_t dilation);
 
-// The same counted, however many taps there are.
-struct AxisExtent {
-  AxisExtent(std::int64_t taps, std::int64_t stride, std::int64_t dilation);
-  std::int64_t phases, halo;
-};
-
-// One tile of the output.
-struct DirectTile {
-  std::int64_t index, n, group;
-  std::int64_t row, col;    // its first output pixel
-  std::int64_t rows, cols;  // what the output plane leaves of it
-};
-
 // Output pixels that vectors run through without a gap: a tile's where flat, else a row of it.
 struct DirectLines {
   std::int64_t count;   // of one image and group
@@ -87,25 +76,21 @@ ConvProblem in_words(const ConvProblem& problem);
 bool pairs_channels(const ConvProblem& problem);
 
 // The numbers of a config without its list of taps: in no time, as ranking wants them.
-struct DirectExtents {
+struct DirectExtents : OutputTiles, FilterBlocks {
   DirectExtents(const ConvProblem& problem, const DirectConfig& config, int lanes);
 
   // Problem, per group, in words.
   ConvProblem words;
-  std::int64_t groups, output_rows, output_cols;
-  std::int64_t group_channels, group_filters, taps;
+  std::int64_t group_channels, taps;
   AxisExtent rows_extent, cols_extent;
 
-  // Tiles of the output plane.
-  std::int64_t tile_rows, tile_cols, row_tiles, col_tiles;
   std::int64_t pitch;  // window elements from one output row to the next; whole vectors where not flat
   std::int64_t block;  // positions a register tile covers
 
-  // Output channels: register tiles, and how many of them a task takes.
-  std::int64_t filter_blocks, task_filter_blocks, filter_tasks;
-
-  // Window, in floats; where x is read as it lies, that of the planes.
-  std::int64_t plane, channel, window;  // one phase plane, one input channel, all with the slack at the end
+  // A thread's memory, in floats. Where x is read as it lies, a plane is its own and nothing is staged.
+  std::int64_t plane, channel;  // one phase plane, one input channel
+  MemoryPlan memory;
+  std::int64_t window, sums;  // where they begin
 
   std::int64_t tasks;         // n * groups * row_tiles * col_tiles * filter_tasks
   std::int64_t packed_block;  // floats of one register tile's weights
@@ -122,8 +107,6 @@ struct DirectExtents {
 
 struct DirectGeometry : DirectExtents {
   DirectGeometry(const ConvProblem& problem, const DirectConfig& config, int lanes);
-
-  DirectTile tile(std::int64_t index) const;  // index = task / filter_tasks
 
   AxisPhases rows_axis, cols_axis;
   // Of every tap: where its word lies in the window, and which of an output channel's weights its lower and

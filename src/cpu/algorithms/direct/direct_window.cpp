@@ -79,7 +79,7 @@ struct Staging {
 // stage(channel of words, row of the image, where it goes) for every row of the window that lies in the
 // image; the others are zeros.
 template <class Stage>
-void for_rows(const ConvProblem& a, const DirectGeometry& g, const DirectTile& tile, float* window,
+void for_rows(const ConvProblem& a, const DirectGeometry& g, const OutputTile& tile, float* window,
               const Stage& stage) {
   for (std::int64_t c = 0; c < g.group_channels; ++c) {
     float* planes = window + c * g.channel;
@@ -100,10 +100,10 @@ void for_rows(const ConvProblem& a, const DirectGeometry& g, const DirectTile& t
 }
 
 void stage_floats(const ConvProblem& a, const DirectGeometry& g, const DirectKernels& kernels,
-                  const DirectTile& tile, const float* x, float* window) {
+                  const OutputTile& tile, const float* x, float* window) {
   const bool nchw = a.layout == Layout::nchw;
   const std::int64_t step = nchw ? 1 : a.c, channel_step = nchw ? a.h * a.w : 1;
-  const float* const image = x + tile.n * a.c * a.h * a.w + tile.group * g.group_channels * channel_step;
+  const float* const image = x + tile.image * a.c * a.h * a.w + tile.group * g.group_channels * channel_step;
   thread_local RowEdges edges;
   const Staging staging(a, g, kernels, tile.col, edges);
   for_rows(a, g, tile, window, [&](std::int64_t c, std::int64_t row, float* to) {
@@ -160,10 +160,10 @@ class PairStaging {
 };
 
 void stage_pairs(const ConvProblem& a, const DirectGeometry& g, const DirectKernels& kernels,
-                 const DirectTile& tile, const Bf16* x, float* window) {
+                 const OutputTile& tile, const Bf16* x, float* window) {
   const PairStaging staging(a, g, kernels, tile.col);
   const std::int64_t channels = a.c / a.groups, together = pairs_channels(a) ? 2 : 1;
-  const Bf16* const image = x + (tile.n * a.c + tile.group * channels) * a.h * a.w;
+  const Bf16* const image = x + (tile.image * a.c + tile.group * channels) * a.h * a.w;
   for_rows(a, g, tile, window, [&](std::int64_t c, std::int64_t row, float* words) {
     const Bf16* const from = image + (c * together * a.h + row) * a.w;
     const bool is_paired = together == 2 && 2 * c + 1 < channels;
@@ -174,22 +174,22 @@ void stage_pairs(const ConvProblem& a, const DirectGeometry& g, const DirectKern
 }  // namespace
 
 void stage_window(const ConvProblem& problem, const DirectGeometry& geometry, const DirectKernels& kernels,
-                  const DirectTile& tile, const void* x, float* window) {
+                  const OutputTile& tile, const void* x, float* window) {
   if (problem.dtype.x == DType::bf16)
     stage_pairs(problem, geometry, kernels, tile, static_cast<const Bf16*>(x), window);
   else
     stage_floats(problem, geometry, kernels, tile, static_cast<const float*>(x), window);
 }
 
-WindowAhead::WindowAhead(const ConvProblem& problem, const DirectTile& now, const DirectTile& next,
+WindowAhead::WindowAhead(const ConvProblem& problem, const OutputTile& now, const OutputTile& next,
                          const void* x, std::int64_t calls, std::int64_t taps) {
-  const auto first_row = [&](const DirectTile& tile) {
+  const auto first_row = [&](const OutputTile& tile) {
     return tile.row * problem.stride_h - problem.pad_top;
   };
-  const auto end_row = [&](const DirectTile& tile) {
+  const auto end_row = [&](const OutputTile& tile) {
     return first_row(tile) + (tile.rows - 1) * problem.stride_h + (problem.r - 1) * problem.dilation_h + 1;
   };
-  const bool follows = now.n == next.n && now.group == next.group && now.row < next.row;
+  const bool follows = now.image == next.image && now.group == next.group && now.row < next.row;
   const std::int64_t from = std::clamp<std::int64_t>(
       follows ? std::max(first_row(next), end_row(now)) : first_row(next), 0, problem.h);
   const std::int64_t to = std::clamp(end_row(next), from, problem.h);
@@ -201,9 +201,9 @@ WindowAhead::WindowAhead(const ConvProblem& problem, const DirectTile& now, cons
   plane_step_ = plane * element;
   bytes_ = (to - from) * problem.w * pixel * element;
   plane_ =
-      static_cast<const char*>(x) +
-      (next.n * problem.c * plane + (nchw ? next.group * channels * plane : 0) + from * problem.w * pixel) *
-          element;
+      static_cast<const char*>(x) + (next.image * problem.c * plane +
+                                     (nchw ? next.group * channels * plane : 0) + from * problem.w * pixel) *
+                                        element;
   lines_ = planes_ * (bytes_ / kCacheLineBytes + 1) / std::max<std::int64_t>(calls, 1) + 1;
   // Too little is computed with them to hide them behind it.
   const std::int64_t most = std::max<std::int64_t>(8, taps / 2);

@@ -11,7 +11,7 @@ namespace convtune::cpu {
 
 // Fills geometry.window words at `window` for the tile, zeros where it reaches past the image.
 void stage_window(const ConvProblem& problem, const DirectGeometry& geometry, const DirectKernels& kernels,
-                  const DirectTile& tile, const void* x, float* window);
+                  const OutputTile& tile, const void* x, float* window);
 
 // What the next tile stages, fetched into a core's second cache while this one is computed, a few lines a
 // call: staging would wait for every line of an image that comes from farther away.
@@ -19,7 +19,7 @@ class WindowAhead {
  public:
   WindowAhead() = default;  // nothing
   // The rows that `next` reads and `now` does not, in `calls` parts beside so many taps each.
-  WindowAhead(const ConvProblem& problem, const DirectTile& now, const DirectTile& next, const void* x,
+  WindowAhead(const ConvProblem& problem, const OutputTile& now, const OutputTile& next, const void* x,
               std::int64_t calls, std::int64_t taps);
 
   void fetch() {

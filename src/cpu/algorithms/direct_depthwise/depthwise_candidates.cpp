@@ -10,7 +10,8 @@
 #include "contract/abilities.h"
 #include "cpu/algorithms/direct_depthwise/depthwise_kernels.h"
 #include "cpu/base/caches.h"
-#include "cpu/model/estimates.h"
+#include "cpu/launch/ranked.h"
+#include "cpu/model/cpu_work.h"
 #include "cpu/tile/instruction_sets.h"
 #include "problem/activation.h"
 
@@ -150,18 +151,13 @@ Support depthwise_supports(const ConvProblem& problem, const DeviceInfo& info) {
   const int widest = widest_bits(problem, info);
   if (widest >= 128 && widest < least_bits(problem))
     return Support::no(fmt::format("groups of {} channels are wider than its vectors", group));
-  if (widest < 128)
-    return Support::no(widest_vector_bits(info) == 0
-                           ? fmt::format("it has no code for the instruction set '{}'", info.isa)
-                           : "channels last, it is for a vector of channels or more");
+  if (widest < 128) return Support::no("channels last, it is for a vector of channels or more");
   return Support::yes();
 }
 
 Support depthwise_accepts(const ConvProblem& problem, const DeviceInfo& info, const DepthwiseConfig& config) {
-  if (Support support = depthwise_supports(problem, info); !support) return support;
-  if (config.vector_bits > widest_bits(problem, info) || config.vector_bits < least_bits(problem) ||
-      !depthwise_kernels<float>(config.vector_bits))
-    return Support::no(fmt::format("vector_bits={} is not supported by this CPU", config.vector_bits));
+  if (config.vector_bits > widest_bits(problem, info) || config.vector_bits < least_bits(problem))
+    return Support::no(fmt::format("vector_bits={} do not fit its channels", config.vector_bits));
   if (config.rows < 0 || config.vectors < 0) return Support::no("rows and vectors must be at least 0");
   if (config.vectors != 0 && problem.layout == Layout::nchw)
     return Support::no("vectors is for channels that are last");
@@ -186,10 +182,10 @@ Support depthwise_accepts(const ConvProblem& problem, const DeviceInfo& info, co
 }
 
 std::vector<DepthwiseConfig> depthwise_candidates(const ConvProblem& problem, const DeviceInfo& info) {
-  std::set<int> row_choices{0};
-  for (int rows = 1; rows < problem.p() && rows <= 64; rows *= 2) row_choices.insert(rows);
+  std::set<int> row_choices = doubled(1, problem.p(), 64);
+  row_choices.insert(0);
   const int widest = widest_bits(problem, info);
-  std::vector<std::pair<double, DepthwiseConfig>> all;
+  std::vector<Ranked<DepthwiseConfig>> all;
   for (int bits = widest; bits >= 128 && bits >= widest / 2; bits /= 2)
     for (const int rows : row_choices)
       for (const int tile : {kAllRows, 1, 2, 4, 6, 8})
@@ -197,14 +193,12 @@ std::vector<DepthwiseConfig> depthwise_candidates(const ConvProblem& problem, co
           if (vectors * bits / (8 * size_of(problem.dtype.x)) >= problem.c && vectors != 0) continue;
           for (const int stream : {0, 1}) {
             const DepthwiseConfig config{bits, rows, tile, vectors, stream};
-            if (depthwise_accepts(problem, info, config))
-              all.emplace_back(depthwise_cycles(problem, info, config), config);
+            if (depthwise_kernels<float>(bits) && depthwise_accepts(problem, info, config))
+              all.push_back({depthwise_cycles(problem, info, config), config});
           }
         }
-  std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-  std::vector<DepthwiseConfig> configs;
-  for (const auto& [cycles, config] : all) configs.push_back(config);
-  return configs;
+  sort_ranked(all);
+  return configs_of(all);
 }
 
 }  // namespace convtune::cpu

@@ -15,6 +15,14 @@ const Algorithm& implicit_gemm() {
     return CpuAlgorithmOf<ImplicitGemmConfig>({
         .name = "implicit_gemm",
         .supports = implicit_gemm_supports,
+        .memory =
+            [](const ConvProblem& problem, const ImplicitGemmConfig& config) {
+              return ImplicitGemmGeometry(problem, config, config.vector_bits / 32).memory;
+            },
+        .smallest =
+            [](const ConvProblem&, const DeviceInfo& device) {
+              return ImplicitGemmConfig{.vector_bits = widest_vector_bits(device), .vectors = 1, .cols = 1};
+            },
         .accepts = implicit_gemm_accepts,
         .candidates = implicit_gemm_candidates,
         .cycles = implicit_gemm_cycles,
@@ -27,7 +35,7 @@ const Algorithm& implicit_gemm() {
             [](const ConvProblem& problem, const ImplicitGemmConfig& config) {
               const ImplicitGemmGeometry g(problem, config, implicit_gemm_kernels(config.vector_bits)->lanes);
               return static_cast<double>(problem.n * g.output_rows * g.output_cols) *
-                     static_cast<double>(g.groups * g.filter_vectors * g.lanes) *
+                     static_cast<double>(g.groups * g.filter_units * g.lanes) *
                      static_cast<double>(g.taps * g.words);
             },
     });

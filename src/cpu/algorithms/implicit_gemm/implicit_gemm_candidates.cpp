@@ -10,7 +10,9 @@
 #include "contract/abilities.h"
 #include "cpu/algorithms/implicit_gemm/implicit_gemm_kernels.h"
 #include "cpu/base/caches.h"
-#include "cpu/model/estimates.h"
+#include "cpu/launch/ranked.h"
+#include "cpu/model/cpu_work.h"
+#include "cpu/model/store_work.h"
 #include "cpu/tile/instruction_sets.h"
 #include "cpu/tile/tensor_kernels.h"
 #include "cpu/tile/weave.h"
@@ -21,24 +23,6 @@ namespace {
 
 double number(std::int64_t count) {
   return static_cast<double>(count);
-}
-
-// The bytes of working memory of a config, in doubles: extents from outside may overflow integers.
-double scratch_bytes(const ConvProblem& problem, const ImplicitGemmConfig& config, int lanes) {
-  const double p = number(problem.p()), q = number(problem.q());
-  const double rows = std::min<double>(config.rows, p);
-  const double cols = config.cols == 0 ? q : std::min<double>(config.cols, q);
-  const double window_rows = problem.r == 1 ? rows
-                                            : (rows - 1) * number(problem.stride_h) +
-                                                  number(problem.r - 1) * number(problem.dilation_h) + 1;
-  const double window_cols = problem.s == 1 ? cols
-                                            : (cols - 1) * number(problem.stride_w) +
-                                                  number(problem.s - 1) * number(problem.dilation_w) + 1;
-  const double channels = number(problem.c / problem.groups);
-  const double passes = config.channels == 0 ? 1 : std::max(channels / config.channels, 1.0);
-  const double padding = config.joined != 0 ? 1 : 32 * passes;
-  const double window = config.staged != 0 ? window_rows * window_cols * (channels + padding) : 0;
-  return 4 * (window + rows * cols * (config.vectors * lanes + 4));
 }
 
 bool has_tile(const ImplicitGemmKernels& kernels, const ConvProblem& problem,
@@ -73,12 +57,12 @@ bool may_be_side_by_side(const ConvProblem& problem) {
   return may_stay(problem, all) && may_join(problem, all) && reads_side_by_side(problem, all);
 }
 
-struct Ranked {
-  double estimate;
-  ImplicitGemmConfig config;
-
-  bool operator<(const Ranked& other) const { return estimate < other.estimate; }
-};
+// Bytes of the second cache that a tile goes through: its window as f32, padded, and a block's outputs.
+std::int64_t touched_bytes(const ImplicitGemmGeometry& g, const ImplicitGemmConfig& config) {
+  const std::int64_t padded = g.group_channels + (config.joined != 0 ? 1 : 32 * g.passes);
+  const std::int64_t window = config.staged != 0 ? product_of(g.window_rows, g.window_cols, padded) : 0;
+  return 4 * (window + product_of(g.tile_rows, g.tile_cols, g.sums_step + 4));
+}
 
 double estimate(const ConvProblem& problem, const DeviceInfo& info, const ImplicitGemmConfig& config,
                 const ImplicitGemmGeometry& g) {
@@ -88,7 +72,7 @@ double estimate(const ConvProblem& problem, const DeviceInfo& info, const Implic
   const double tile_pixels = number(g.tile_rows * g.tile_cols);
   const double calls = std::ceil(tile_pixels / config.pixels);
   const double pixels = tile_pixels / calls;
-  const double vectors = number(g.filter_vectors) / number(g.filter_blocks);
+  const double vectors = number(g.filter_units) / number(g.filter_blocks);
   const double products = pixels * vectors;
   const double tiles = number(g.tasks / g.filter_tasks);
   const double all_calls = tiles * number(g.filter_blocks) * calls;
@@ -123,13 +107,13 @@ double estimate(const ConvProblem& problem, const DeviceInfo& info, const Implic
     const double shared = std::max(1.0, number(info.units * g.filter_tasks) / number(g.tasks + 1));
     double windows = tiles * shared;
     if (problem.layout == Layout::nchw) add_short_pieces(work, problem, g.tile_rows, windows);
-    if (4 * number(g.window) > target.l2_bytes) windows *= costs.gemm_far_window;
+    if (4 * number(g.window_floats) > target.l2_bytes) windows *= costs.gemm_far_window;
     const bool vectorized = problem.layout == Layout::nhwc || g.input_col == 1;
     work.add(&CpuCosts::gemm_window_row, windows * number(g.window_rows * g.passes));
     work.add(problem.layout == Layout::nhwc ? &CpuCosts::gemm_copied
              : vectorized                   ? &CpuCosts::gemm_transposed
                                             : &CpuCosts::gemm_gathered,
-             windows * number(g.window));
+             windows * number(g.window_floats));
   }
   work.share({g.groups * g.batch, g.output_rows, g.tile_rows, g.output_cols, g.tile_cols, g.filter_blocks,
               g.task_filter_blocks});
@@ -150,32 +134,20 @@ double implicit_gemm_cycles(const ConvProblem& problem, const DeviceInfo& info,
   return estimate(problem, info, config, ImplicitGemmGeometry(problem, config, lanes));
 }
 
-Support implicit_gemm_supports(const ConvProblem& problem, const DeviceInfo& info) {
+Support implicit_gemm_supports(const ConvProblem& problem, const DeviceInfo&) {
   const Abilities abilities{.types = {DType::f32, DType::f16, DType::bf16},
                             .mixed_types = true,
                             .activations = all_activations(),
                             .residual = true,
                             .eager_rounding = true};
-  if (Support support = within(abilities, problem); !support) return support;
-  const int bits = widest_vector_bits(info);
-  if (bits == 0) return Support::no(fmt::format("it has no code for the instruction set '{}'", info.isa));
-  const double bytes = scratch_bytes(problem, {.vector_bits = bits, .vectors = 1, .cols = 1}, bits / 32);
-  if (bytes > kMaxScratchBytes)
-    return Support::no(fmt::format("the input window of one output takes {:.0f} MiB, more than {:.0f} MiB",
-                                   bytes / 1048576, kMaxScratchBytes / 1048576));
-  return Support::yes();
+  return within(abilities, problem);
 }
 
-Support implicit_gemm_accepts(const ConvProblem& problem, const DeviceInfo& info,
+Support implicit_gemm_accepts(const ConvProblem& problem, const DeviceInfo&,
                               const ImplicitGemmConfig& config) {
-  if (Support support = implicit_gemm_supports(problem, info); !support) return support;
-  const ImplicitGemmKernels* kernels =
-      config.vector_bits <= widest_vector_bits(info) ? implicit_gemm_kernels(config.vector_bits) : nullptr;
-  if (!kernels)
-    return Support::no(fmt::format("vector_bits={} is not supported by this CPU", config.vector_bits));
   if (config.bf16 != 0 && !has_pairs(problem)) return Support::no("bf16=1 multiplies bf16 tensors x and w");
   if (config.bf16 != 0 && !multiplies_bf16()) return Support::no("bf16=1 needs a processor with avx512_bf16");
-  if (!has_tile(*kernels, problem, config))
+  if (!has_tile(*implicit_gemm_kernels(config.vector_bits), problem, config))
     return Support::no(fmt::format(
         "there is no {}x{} register tile of {} bits{}", config.pixels, config.vectors, config.vector_bits,
         reads_side_by_side(problem, config) ? "" : ", where pixels do not lie side by side"));
@@ -188,24 +160,19 @@ Support implicit_gemm_accepts(const ConvProblem& problem, const DeviceInfo& info
     return Support::no(
         "staged=0 reads x where it lies, without padding: NHWC, of f32 or of pairs of bf16, or NCHW of f32, "
         "joined");
-  if (const double bytes = scratch_bytes(problem, config, kernels->lanes); bytes > kMaxScratchBytes)
-    return Support::no(fmt::format("its working memory would be {:.0f} MiB a thread", bytes / 1048576));
   return Support::yes();
 }
 
 std::vector<ImplicitGemmConfig> implicit_gemm_candidates(const ConvProblem& problem, const DeviceInfo& info) {
   const std::int64_t p = problem.p(), q = problem.q(), k = problem.k / problem.groups;
   const std::int64_t c = problem.c / problem.groups;
-  const double l2 = number(l2_bytes_of(info));
-
-  std::set<int> row_choices, col_choices{0}, channel_choices{0};
-  for (int rows = 1; rows < p && rows <= 64; rows *= 2) row_choices.insert(rows);
+  std::set<int> row_choices = doubled(1, p, 64), col_choices = doubled(28, q, 128),
+                channel_choices = doubled(64, c, 512);
   if (p <= 256) row_choices.insert(static_cast<int>(p)), row_choices.insert(static_cast<int>((p + 1) / 2));
-  for (int cols = 28; cols < q && cols <= 128; cols *= 2) col_choices.insert(cols);
-  for (int channels = 64; channels < c && channels <= 512; channels *= 2) channel_choices.insert(channels);
+  col_choices.insert(0), channel_choices.insert(0);
 
   const int widest = widest_vector_bits(info);
-  std::vector<Ranked> all;
+  std::vector<Ranked<ImplicitGemmConfig>> all;
   for (int bits = widest; bits >= 128; bits /= 2) {
     const ImplicitGemmKernels* kernels = implicit_gemm_kernels(bits);
     if (!kernels) continue;
@@ -223,15 +190,17 @@ std::vector<ImplicitGemmConfig> implicit_gemm_candidates(const ConvProblem& prob
         const bool side_by_side = may_be_side_by_side(problem) && bf16 == 0;
         if (joined != 0 ? !joins && !side_by_side : joins && c < kFew) continue;
         if (bf16 != 0 && (!has_pairs(problem) || !multiplies_bf16())) continue;
-        std::vector<Ranked> of_tile;
+        std::vector<Ranked<ImplicitGemmConfig>> of_tile;
         const auto add = [&] {
           if (joined != 0 && !joins && !reads_side_by_side(problem, config)) return;
           config.pixels = kMaxGemmPixels;
           while (config.pixels > 1 && !has_tile(*kernels, problem, config)) --config.pixels;
           if (!has_tile(*kernels, problem, config)) return;
           const bool smallest = config.rows == 1 && (config.cols == 28 || q <= 28);
-          if (scratch_bytes(problem, config, lanes) > (smallest ? kMaxScratchBytes : 2 * l2)) return;
           const ImplicitGemmGeometry geometry(problem, config, lanes);
+          if (!geometry.memory.fits() ||
+              (!smallest && touched_bytes(geometry, config) > 2 * l2_bytes_of(info)))
+            return;
           of_tile.push_back({estimate(problem, info, config, geometry), config});
         };
         for (const int rows : row_choices)
@@ -246,16 +215,13 @@ std::vector<ImplicitGemmConfig> implicit_gemm_candidates(const ConvProblem& prob
                   config.filters = filters * vectors * lanes, config.staged = staged;
                   add();
                 }
-        std::stable_sort(of_tile.begin(), of_tile.end());
-        const std::size_t quota = bits == widest ? 24 : bits == widest / 2 ? 4 : 1;
-        of_tile.resize(std::min(of_tile.size(), quota));
+        sort_ranked(of_tile);
+        keep_first(of_tile, bits == widest ? 24 : bits == widest / 2 ? 4 : 1);
         all.insert(all.end(), of_tile.begin(), of_tile.end());
       }
   }
-  std::stable_sort(all.begin(), all.end());
-  std::vector<ImplicitGemmConfig> configs;
-  for (const Ranked& ranked : all) configs.push_back(ranked.config);
-  return configs;
+  sort_ranked(all);
+  return configs_of(all);
 }
 
 }  // namespace convtune::cpu

@@ -13,7 +13,7 @@
 #include "cpu/base/parallel.h"
 #include "cpu/reference/padding_repair.h"
 #include "cpu/tile/instruction_sets.h"
-#include "cpu/tile/scratch.h"
+#include "cpu/tile/memory_plan.h"
 #include "cpu/tile/tensor_kernels.h"
 #include "cpu/tile/weave.h"
 #include "problem/config_fields.h"
@@ -23,10 +23,6 @@ namespace convtune::cpu {
 namespace {
 
 constexpr std::int64_t kWord = sizeof(float), kLine = 16;
-
-std::int64_t pad_to_line(std::int64_t floats) {
-  return (floats + 15) / 16 * 16;
-}
 
 class ImplicitGemmExecutable final : public Executable {
  public:
@@ -89,11 +85,14 @@ class ImplicitGemmExecutable final : public Executable {
       residual = to_floats(problem_.dtype.y, tensors.residual, problem_.output_elements());
     parallel_tasks(threads_, g.tasks, [&](TaskQueue& tasks) {
       thread_local Scratch scratch;
-      const std::int64_t pixels = g.tile_rows * g.tile_cols;
-      float* const window = scratch.reserve(g.window + pad_to_line(g.sums) + 4 * pixels);
-      float* const sums = window + g.window;
-      auto* const inputs = reinterpret_cast<std::int64_t*>(sums + pad_to_line(g.sums));
-      Task task{tensors, weights, window, sums, inputs, inputs + pixels, {}};
+      float* const memory = scratch.reserve(g.memory);
+      Task task{tensors,
+                weights,
+                memory + g.window,
+                memory + g.sums,
+                reinterpret_cast<std::int64_t*>(memory + g.inputs),
+                reinterpret_cast<std::int64_t*>(memory + g.outputs),
+                {}};
       std::int64_t staged = -1;  // consecutive tasks share a tile and differ in their output channels
       for (std::int64_t i = 0; tasks.next(i);) {
         task.tile = g.tile(i / g.filter_tasks);
@@ -102,9 +101,8 @@ class ImplicitGemmExecutable final : public Executable {
           if (config_.staged != 0) stage(task);
         }
         staged = task.tile.index;
-        const std::int64_t first = i % g.filter_tasks * g.task_filter_blocks;
-        const std::int64_t last = std::min(first + g.task_filter_blocks, g.filter_blocks);
-        for (std::int64_t block = first; block < last; ++block) compute(task, g.block(block));
+        const FilterRange blocks = g.blocks_of(i);
+        for (std::int64_t block = blocks.first; block < blocks.end; ++block) compute(task, g.block(block));
       }
     });
     if (repairs) repair(tensors, weights, residual);
@@ -116,7 +114,7 @@ class ImplicitGemmExecutable final : public Executable {
     const float* weights;
     float *window, *sums;
     std::int64_t *inputs, *outputs;  // of each pixel of the tile: its offset in the window, its index in y
-    GemmTile tile;
+    OutputTile tile;
   };
 
   // visit(place in the packed weights, half of that word, place in the filter) of all weights of an output
@@ -125,12 +123,12 @@ class ImplicitGemmExecutable final : public Executable {
   void for_each_weight(std::int64_t k, Visit&& visit) const {
     const ImplicitGemmGeometry& g = geometry_;
     const std::int64_t vector = k % g.group_filters / g.lanes;
-    std::int64_t index = vector * g.filter_blocks / g.filter_vectors;
+    std::int64_t index = vector * g.filter_blocks / g.filter_units;
     while (g.block(index).first > vector) --index;
-    while (g.block(index).first + g.block(index).vectors <= vector) ++index;
+    while (g.block(index).first + g.block(index).count <= vector) ++index;
     const FilterBlock block = g.block(index);
     const std::int64_t lane = k % g.group_filters - block.first * g.lanes;
-    const std::int64_t in_word = words_ == Words::bf16_pairs ? 2 : 1, width = block.vectors * g.lanes;
+    const std::int64_t in_word = words_ == Words::bf16_pairs ? 2 : 1, width = block.count * g.lanes;
     const std::int64_t taps = problem_.r * problem_.s;
     const std::int64_t run = config_.joined != 0 ? problem_.s : 1;  // filter columns of a tap
     for (std::int64_t c = 0; c < g.group_channels; ++c)
@@ -144,18 +142,18 @@ class ImplicitGemmExecutable final : public Executable {
       }
   }
   std::int64_t group_weights() const {
-    return geometry_.taps * geometry_.lanes * geometry_.filter_vectors * geometry_.words;
+    return geometry_.taps * geometry_.lanes * geometry_.filter_units * geometry_.words;
   }
   std::int64_t bias_offset(std::int64_t k) const {
     return problem_.groups * group_weights() +
-           k / geometry_.group_filters * geometry_.filter_vectors * geometry_.lanes +
+           k / geometry_.group_filters * geometry_.filter_units * geometry_.lanes +
            k % geometry_.group_filters;
   }
   std::int64_t flag_offset() const { return bias_offset(problem_.k); }
 
   void place_pixels(const Task& task) const {
     const ImplicitGemmGeometry& g = geometry_;
-    const GemmTile& tile = task.tile;
+    const OutputTile& tile = task.tile;
     // Where x is read where it lies, offsets begin at the tile's own place in it.
     const bool staged = config_.staged != 0;
     const std::int64_t first_row = staged ? 0 : tile.row, first_col = staged ? 0 : tile.col;
@@ -171,7 +169,7 @@ class ImplicitGemmExecutable final : public Executable {
   // The tile's window, zeros where it reaches past the image.
   void stage(const Task& task) const {
     const ImplicitGemmGeometry& g = geometry_;
-    const GemmTile& tile = task.tile;
+    const OutputTile& tile = task.tile;
     const ConvProblem& a = problem_;
     const bool nchw = a.layout == Layout::nchw;
     const std::int64_t in_word = words_ == Words::bf16_pairs ? 2 : 1, bytes = size_of(a.dtype.x);
@@ -233,7 +231,7 @@ class ImplicitGemmExecutable final : public Executable {
   // All of a tile's outputs of one block of output channels.
   void compute(const Task& task, const FilterBlock& block) const {
     const ImplicitGemmGeometry& g = geometry_;
-    const GemmTile& tile = task.tile;
+    const OutputTile& tile = task.tile;
     const bool nhwc = problem_.layout == Layout::nhwc;
     const bool keeps_all = g.passes > 1 || !nhwc;
     const std::int64_t pixels = tile.pixels(), tiles = (pixels - 1) / config_.pixels + 1;
@@ -256,7 +254,7 @@ class ImplicitGemmExecutable final : public Executable {
                         .next_x = nullptr};
       // The next block's weights lie behind this one's: a line of them a tap of each register tile.
       const std::int64_t fetched = args.tap_count * kLine,
-                         weights = args.tap_count * args.words * block.vectors * g.lanes;
+                         weights = args.tap_count * args.words * block.count * g.lanes;
       for (std::int64_t i = 0; i < tiles; ++i) {
         // Tiles have nearly equal sizes.
         const std::int64_t from = pixels * i / tiles, count = pixels * (i + 1) / tiles - from;
@@ -265,7 +263,7 @@ class ImplicitGemmExecutable final : public Executable {
         args.next_weights = args.weights + (i * fetched < weights ? weights + i * fetched : 0);
         args.next_x = static_cast<const char*>(args.x) + (i + 1 < tiles ? 2 * count * kWord - 1 : 0);
         const auto& register_tile = multiply_[static_cast<std::size_t>(count - 1)];
-        register_tile.kernels[static_cast<std::size_t>(block.vectors - 1)](args);
+        register_tile.kernels[static_cast<std::size_t>(block.count - 1)](args);
         if (nhwc && pass == g.passes - 1) store_pixels(task, block, from, count, args.sums);
       }
     }
@@ -278,7 +276,7 @@ class ImplicitGemmExecutable final : public Executable {
     return {.sums = task.sums,
             .sums_step = g.sums_step,
             .pixels = 0,
-            .channels = std::min(block.vectors * g.lanes, g.group_filters - first),
+            .channels = std::min(block.count * g.lanes, g.group_filters - first),
             .bias = task.weights + bias_offset(task.tile.group * g.group_filters) + first,
             .residual = problem_.residual ? task.tensors.residual : nullptr,
             .y = task.tensors.y,
@@ -302,7 +300,7 @@ class ImplicitGemmExecutable final : public Executable {
   // Runs of pixels that lie side by side in a plane of y: rows, or whole tiles.
   void store_planes(const Task& task, const FilterBlock& block) const {
     const ImplicitGemmGeometry& g = geometry_;
-    const GemmTile& tile = task.tile;
+    const OutputTile& tile = task.tile;
     FinishArgs args = finish_args(task, block);
     const std::int64_t channel = args.place;
     args.pixels = tile.cols == g.output_cols ? tile.rows * tile.cols : tile.cols;

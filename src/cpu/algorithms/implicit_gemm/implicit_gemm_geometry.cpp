@@ -2,13 +2,6 @@
 #include "cpu/algorithms/implicit_gemm/implicit_gemm_geometry.h"
 
 namespace convtune::cpu {
-namespace {
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
-  return (a + b - 1) / b;
-}
-
-}  // namespace
 
 bool reads_planes(const ConvProblem& problem, const ImplicitGemmConfig& config) {
   return problem.layout == Layout::nchw && config.joined != 0 && config.staged == 0;
@@ -23,16 +16,14 @@ bool reads_side_by_side(const ConvProblem& problem, const ImplicitGemmConfig& co
 
 ImplicitGemmGeometry::ImplicitGemmGeometry(const ConvProblem& problem, const ImplicitGemmConfig& config,
                                            int vector_lanes)
-    : lanes(vector_lanes),
-      groups(problem.groups),
+    : OutputTiles(problem, config.rows, config.cols),
+      FilterBlocks(problem, vector_lanes, config.vectors, config.filters),
+      lanes(vector_lanes),
       group_channels(problem.c / problem.groups),
-      group_filters(problem.k / problem.groups),
+      tasks(tiles() * filter_tasks),
       taps(reads_planes(problem, config) ? problem.c * problem.r
            : config.joined != 0          ? problem.r
-                                         : problem.r * problem.s),
-      batch(problem.n),
-      output_rows(problem.p()),
-      output_cols(problem.q()) {
+                                         : problem.r * problem.s) {
   constexpr std::int64_t kWord = sizeof(float);
   const std::int64_t word_channels = config.bf16 != 0 ? 2 : 1;
   const bool planes = reads_planes(problem, config);
@@ -45,19 +36,6 @@ ImplicitGemmGeometry::ImplicitGemmGeometry(const ConvProblem& problem, const Imp
       config.channels == 0 ? words : std::clamp<std::int64_t>(config.channels / word_channels, 1, words);
   passes = ceil_div(words, pass_words);
 
-  filter_vectors = ceil_div(group_filters, lanes);
-  filter_blocks = ceil_div(filter_vectors, config.vectors);
-  task_filter_blocks = config.filters == 0 ? filter_blocks
-                                           : std::clamp<std::int64_t>(
-                                                 config.filters / (config.vectors * lanes), 1, filter_blocks);
-  filter_tasks = ceil_div(filter_blocks, task_filter_blocks);
-
-  tile_rows = std::min<std::int64_t>(config.rows, output_rows);
-  tile_cols = config.cols == 0 ? output_cols : std::min<std::int64_t>(config.cols, output_cols);
-  row_tiles = ceil_div(output_rows, tile_rows);
-  col_tiles = ceil_div(output_cols, tile_cols);
-  tasks = groups * batch * row_tiles * col_tiles * filter_tasks;
-
   if (config.staged != 0) {
     input_row = problem.r == 1 ? problem.stride_h : 1;
     input_col = problem.s == 1 && config.joined == 0 ? problem.stride_w : 1;
@@ -66,21 +44,22 @@ ImplicitGemmGeometry::ImplicitGemmGeometry(const ConvProblem& problem, const Imp
     // An odd number of cache lines a pixel keeps a tile's pixels from meeting in the same sets of the first
     // cache.
     constexpr std::int64_t kLine = 16;
-    col_step = config.joined != 0 ? group_channels * kWord / word_channels
-                                  : (ceil_div(pass_words, kLine) | 1) * kLine * kWord;
-    row_step = window_cols * col_step;
+    col_step = config.joined != 0 ? product_of(group_channels, kWord) / word_channels
+                                  : product_of(ceil_div(pass_words, kLine) | 1, kLine * kWord);
+    row_step = product_of(window_cols, col_step);
     image_step = 0;
-    pass_step = window_rows * row_step;
+    pass_step = product_of(window_rows, row_step);
     // Staging writes a vector past a joined row.
-    window = ceil_div(passes * pass_step, kLine * kWord) * kLine + (config.joined != 0 ? kLine : 0);
+    window_floats =
+        ceil_div(product_of(passes, pass_step), kLine * kWord) * kLine + (config.joined != 0 ? kLine : 0);
   } else {
     input_row = input_col = 1;
     window_rows = problem.h, window_cols = problem.w;
-    col_step = planes ? kWord : problem.c * kWord / word_channels;
-    row_step = window_cols * col_step;
-    image_step = window_rows * row_step * (planes ? problem.c : 1);
-    pass_step = pass_words * kWord;
-    window = 0;
+    col_step = planes ? kWord : product_of(problem.c, kWord) / word_channels;
+    row_step = product_of(window_cols, col_step);
+    image_step = product_of(window_rows, row_step, planes ? problem.c : 1);
+    pass_step = product_of(pass_words, kWord);
+    window_floats = 0;
   }
   stride_row = problem.stride_h / input_row, stride_col = problem.stride_w / input_col;
   dilation_row = problem.dilation_h, dilation_col = problem.dilation_w;
@@ -88,27 +67,11 @@ ImplicitGemmGeometry::ImplicitGemmGeometry(const ConvProblem& problem, const Imp
   sums_step = config.vectors * lanes;
   // A register tile's, where they are finished before the next one's are begun.
   const bool keeps_all = passes > 1 || problem.layout == Layout::nchw;
-  sums = sums_step * (keeps_all ? tile_rows * tile_cols : config.pixels);
-}
-
-GemmTile ImplicitGemmGeometry::tile(std::int64_t index) const {
-  GemmTile tile{};
-  tile.index = index;
-  tile.col = index % col_tiles * tile_cols;
-  index /= col_tiles;
-  tile.row = index % row_tiles * tile_rows;
-  index /= row_tiles;
-  tile.image = index % batch;
-  tile.group = index / batch;
-  tile.rows = std::min(tile_rows, output_rows - tile.row);
-  tile.cols = std::min(tile_cols, output_cols - tile.col);
-  return tile;
-}
-
-// Blocks have nearly equal widths: 7 vectors are 4 + 3, not 4 + 2 + 1.
-FilterBlock ImplicitGemmGeometry::block(std::int64_t index) const {
-  const std::int64_t first = filter_vectors * index / filter_blocks;
-  return {first, filter_vectors * (index + 1) / filter_blocks - first};
+  const std::int64_t pixels = tile_rows * tile_cols;
+  window = memory.take("window", window_floats);
+  sums = memory.take("sums", product_of(sums_step, keeps_all ? pixels : config.pixels));
+  inputs = memory.take("places of pixels in the window", pixels, sizeof(std::int64_t));
+  outputs = memory.take("places of pixels in y", pixels, sizeof(std::int64_t));
 }
 
 }  // namespace convtune::cpu

@@ -23,6 +23,8 @@
 #include <cstdint>
 
 #include "convtune/problem.h"
+#include "cpu/tile/memory_plan.h"
+#include "cpu/tile/output_tiles.h"
 
 namespace convtune::cpu {
 
@@ -47,56 +49,41 @@ struct ImplicitGemmConfig {
   }
 };
 
-// One tile of the output: its image and first pixel, and what the output leaves of it.
-struct GemmTile {
-  std::int64_t index, group, image, row, col, rows, cols;
-  std::int64_t pixels() const { return rows * cols; }
-};
-
-// Output channels that register tiles take together, in vectors.
-struct FilterBlock {
-  std::int64_t first, vectors;
-};
-
 // Whether the filter's rows are read in the planes of x.
 bool reads_planes(const ConvProblem& problem, const ImplicitGemmConfig& config);
 
 // Whether, besides, the pixels of a tile follow each other in a plane, and the filter has one column.
 bool reads_side_by_side(const ConvProblem& problem, const ImplicitGemmConfig& config);
 
-struct ImplicitGemmGeometry {
+struct ImplicitGemmGeometry : OutputTiles, FilterBlocks {
   ImplicitGemmGeometry(const ConvProblem& problem, const ImplicitGemmConfig& config, int lanes);
 
-  GemmTile tile(std::int64_t index) const;  // index = task / filter_tasks
-  FilterBlock block(std::int64_t index) const;
   std::int64_t words_of(std::int64_t pass) const { return std::min(pass_words, words - pass * pass_words); }
 
   // Floats before a block's weights of a pass, of one group.
   std::int64_t packed_offset(const FilterBlock& block, std::int64_t pass) const {
-    return taps * lanes * (block.first * words + block.vectors * pass * pass_words);
+    return taps * lanes * (block.first * words + block.count * pass * pass_words);
   }
 
   int lanes;
-  std::int64_t groups, group_channels, group_filters;
-  std::int64_t taps;  // joined, rows of the filter; [channel][row] where planes are read
-  bool half;          // the last word is its lower half
-  std::int64_t batch, output_rows, output_cols;
-
-  std::int64_t words, pass_words, passes;         // of a tap's input channels, or of a row's
-  std::int64_t filter_vectors, filter_blocks;     // of a group's output channels
-  std::int64_t task_filter_blocks, filter_tasks;  // how many blocks a task takes; how many tasks share a tile
-
-  std::int64_t tile_rows, tile_cols, row_tiles, col_tiles;
-  std::int64_t tasks;  // groups * tiles * filter_tasks
+  std::int64_t group_channels, tasks;
+  std::int64_t taps;                       // joined, rows of the filter; [channel][row] where planes are read
+  bool half;                               // the last word is its lower half
+  std::int64_t words, pass_words, passes;  // of a tap's input channels, or of a row's
 
   // The window: its extents, and steps in bytes. image_step: where x is read where it lies.
   std::int64_t window_rows, window_cols, col_step, row_step, image_step, pass_step;
-  std::int64_t window;                  // floats that a task stages; 0 where x is read where it lies
+  std::int64_t window_floats;           // that a task stages; 0 where x is read where it lies
   std::int64_t input_row, input_col;    // input rows (columns) from one of the window to the next
   std::int64_t stride_row, stride_col;  // window rows (columns) from one output's to the next's
   std::int64_t dilation_row, dilation_col;
 
-  std::int64_t sums_step, sums;  // floats of a pixel's sums and of all that a task keeps
+  std::int64_t sums_step;  // floats of a pixel's sums
+
+  // A thread's memory, in floats: where each begins. Of every pixel of a tile: its offset in the window, and
+  // its index in y.
+  MemoryPlan memory;
+  std::int64_t window, sums, inputs, outputs;
 };
 
 }  // namespace convtune::cpu

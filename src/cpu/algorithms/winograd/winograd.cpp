@@ -15,7 +15,12 @@ const Algorithm& winograd() {
   return once([] {
     return CpuAlgorithmOf<WinogradConfig>({
         .name = "winograd",
-        .supports = winograd_supports,
+        .supports = winograd_within_precision,
+        .memory =
+            [](const ConvProblem& problem, const WinogradConfig& config) {
+              return WinogradGeometry(problem, config, config.vector_bits / 32).memory;
+            },
+        .smallest = winograd_smallest,
         .accepts = winograd_accepts,
         .candidates = winograd_candidates,
         .cycles = winograd_cycles,

@@ -7,22 +7,19 @@
 #include <cmath>
 
 #include "cpu/base/caches.h"
-#include "cpu/model/estimates.h"
+#include "cpu/launch/ranked.h"
+#include "cpu/model/cpu_work.h"
 #include "cpu/tile/direct_kernels.h"
 #include "cpu/tile/instruction_sets.h"
 #include "cpu/tile/winograd/winograd_kernels.h"
 #include "cpu/tile/winograd/winograd_precision.h"
+#include "cpu/tile/winograd/winograd_transform.h"
 
 namespace convtune::cpu {
 namespace {
 
 constexpr std::size_t kMostCandidates = 32;
 constexpr int kChunks[] = {32, 64, 128};
-
-struct Ranked {
-  double estimate;
-  WinogradConfig config;
-};
 
 // One task's work to that of all, and their grid.
 void share(const WinogradGeometry& g, const ConvProblem& problem, CpuWork& work) {
@@ -32,9 +29,9 @@ void share(const WinogradGeometry& g, const ConvProblem& problem, CpuWork& work)
 }
 
 // 3x3 filters of stride 1.
-CpuWork work_of_whole(const ConvProblem& problem, const CpuTarget& target, const WinogradConfig& config) {
+CpuWork work_of_whole(const ConvProblem& problem, const CpuTarget& target, const WinogradConfig& config,
+                      const WinogradGeometry& g) {
   const int lanes = direct_kernels(config.vector_bits)->lanes;
-  const WinogradGeometry g(problem, config, lanes);
   const CpuCosts& costs = cpu_costs();
   const auto number = [](std::int64_t count) { return static_cast<double>(count); };
   const double products = number(g.products), channels = number(g.group_channels);
@@ -84,9 +81,9 @@ CpuWork work_of_whole(const ConvProblem& problem, const CpuTarget& target, const
 }
 
 // Other filters than 3x3 of stride 1: parts of them (winograd_parts.h).
-CpuWork work_of_parts(const ConvProblem& problem, const CpuTarget& target, const WinogradConfig& config) {
+CpuWork work_of_parts(const ConvProblem& problem, const CpuTarget& target, const WinogradConfig& config,
+                      const WinogradGeometry& g) {
   const int lanes = direct_kernels(config.vector_bits)->lanes;
-  const WinogradGeometry g(problem, config, lanes);
   const CpuCosts& costs = cpu_costs();
   const auto number = [](std::int64_t count) { return static_cast<double>(count); };
   const double vectors = number((g.tiles - 1) / lanes + 1), blocks = std::ceil(vectors / config.vectors);
@@ -121,25 +118,28 @@ CpuWork work_of_parts(const ConvProblem& problem, const CpuTarget& target, const
   return work;
 }
 
-double estimate_parts(const ConvProblem& problem, const DeviceInfo& info, const WinogradConfig& config) {
+double estimate(const ConvProblem& problem, const DeviceInfo& info, const WinogradConfig& config,
+                const WinogradGeometry& geometry) {
   const CpuTarget target(info);
-  return estimate_time(target, work_of_parts(problem, target, config));
+  return estimate_time(
+      target, (geometry.decomposed ? work_of_parts : work_of_whole)(problem, target, config, geometry));
 }
 
 // Whole rows of tiles a task, and outputs past the caches where they do not stay there.
-std::vector<Ranked> parts_candidates(const ConvProblem& problem, const DeviceInfo& info) {
+template <class Add>
+void for_each_of_parts(const ConvProblem& problem, const DeviceInfo& info, const Add& add) {
   constexpr int kFewestTiles = 48, kMostTiles = 512;
   const int bits = widest_vector_bits(info);
-  const std::int64_t cols = (problem.q() + 1) / 2, rows = (problem.p() + 1) / 2 * problem.n;
+  const std::int64_t cols = (problem.q() + 1) / 2, rows = (problem.p() + 1) / 2 * problem.n,
+                     k = problem.k / problem.groups;
   const int stream = caches_keep(problem, info) ? 0 : 1;
-  std::vector<Ranked> all;
   for (const TileShape& shape : direct_kernels(bits)->tiles)
     for (std::int64_t of_task = 1; of_task == 1 || of_task < 2 * rows; of_task *= 2) {
       const std::int64_t tiles = cols * of_task;
       const bool only = of_task == 1 && tiles > kMostTiles, last = of_task >= rows;
       if (!only && (tiles > kMostTiles || (tiles < kFewestTiles && !last))) continue;
       for (const int chunk : {1, 2, 4})
-        for (const int parts : {1, 2, 4}) {
+        for (const int parts : filter_parts(k)) {
           WinogradConfig config{.vector_bits = bits,
                                 .tile = 2,
                                 .channels = shape.rows,
@@ -147,41 +147,25 @@ std::vector<Ranked> parts_candidates(const ConvProblem& problem, const DeviceInf
                                 .tiles = static_cast<int>(std::min<std::int64_t>(tiles, kMostTiles)),
                                 .chunk = chunk * shape.rows,
                                 .stream = stream};
-          const std::int64_t k = problem.k / problem.groups;
           if (parts > 1) config.filters = static_cast<int>((k - 1) / parts + 1);
-          if (winograd_accepts(problem, info, config))
-            all.push_back({estimate_parts(problem, info, config), config});
+          add(config);
         }
     }
-  return all;
 }
 
 }  // namespace
 
 double winograd_cycles(const ConvProblem& problem, const DeviceInfo& info, const WinogradConfig& config) {
-  if (is_decomposed(problem)) return estimate_parts(problem, info, config);
-  const CpuTarget target(info);
-  return estimate_time(target, work_of_whole(problem, target, config));
+  return estimate(problem, info, config, WinogradGeometry(problem, config, config.vector_bits / 32));
 }
 
-Support winograd_supports(const ConvProblem& problem, const DeviceInfo& info) {
-  if (Support support = winograd_within_precision(problem, info); !support) return support;
+WinogradConfig winograd_smallest(const ConvProblem&, const DeviceInfo& info) {
   const int bits = widest_vector_bits(info);
-  const WinogradConfig smallest{
-      .vector_bits = bits, .channels = 4, .vectors = 3, .tiles = 3 * bits / 32, .chunk = kChunks[0]};
-  if (const double bytes = winograd_scratch_bytes(problem, smallest); bytes > kMaxScratchBytes)
-    return Support::no(fmt::format("the smallest task takes {:.0f} MiB, more than {:.0f} MiB",
-                                   bytes / 1048576, kMaxScratchBytes / 1048576));
-  return Support::yes();
+  return {.vector_bits = bits, .channels = 4, .vectors = 3, .tiles = 3 * bits / 32, .chunk = kChunks[0]};
 }
 
-Support winograd_accepts(const ConvProblem& problem, const DeviceInfo& info, const WinogradConfig& config) {
-  if (Support support = winograd_supports(problem, info); !support) return support;
-  const DirectKernels* kernels =
-      config.vector_bits <= widest_vector_bits(info) ? direct_kernels(config.vector_bits) : nullptr;
-  if (!kernels)
-    return Support::no(fmt::format("vector_bits={} is not supported by this CPU", config.vector_bits));
-  if (!find_tile(kernels->tiles, config.channels, config.vectors))
+Support winograd_accepts(const ConvProblem& problem, const DeviceInfo&, const WinogradConfig& config) {
+  if (!find_tile(direct_kernels(config.vector_bits)->tiles, config.channels, config.vectors))
     return Support::no(fmt::format("there is no {}x{} register tile", config.channels, config.vectors));
   if (is_decomposed(problem) && !winograd_multiply(config.vector_bits, config.channels, config.vectors))
     return Support::no(
@@ -199,8 +183,6 @@ Support winograd_accepts(const ConvProblem& problem, const DeviceInfo& info, con
     return Support::no("stream must be 0, or 1 where a filter is cut into parts");
   if (config.tiles < 1 || config.filters < 0 || config.chunk < 1)
     return Support::no("tiles and chunk must be at least 1; filters at least 0");
-  if (const double bytes = winograd_scratch_bytes(problem, config); bytes > kMaxScratchBytes)
-    return Support::no(fmt::format("its scratch memory would be {:.0f} MiB a thread", bytes / 1048576));
   return Support::yes();
 }
 
@@ -208,8 +190,13 @@ std::vector<WinogradConfig> winograd_candidates(const ConvProblem& problem, cons
   const std::int64_t k = problem.k / problem.groups;
   const bool last = problem.layout == Layout::nhwc;
   const int widest = widest_vector_bits(info);
-  std::vector<Ranked> all;
-  if (is_decomposed(problem)) all = parts_candidates(problem, info);
+  std::vector<Ranked<WinogradConfig>> all;
+  const auto add = [&](const WinogradConfig& config) {
+    if (!winograd_accepts(problem, info, config)) return;
+    const WinogradGeometry geometry(problem, config, config.vector_bits / 32);
+    if (geometry.memory.fits()) all.push_back({estimate(problem, info, config, geometry), config});
+  };
+  if (is_decomposed(problem)) for_each_of_parts(problem, info, add);
   for (int bits = is_decomposed(problem) ? 0 : widest; bits >= 128 && bits >= widest / 2; bits /= 2) {
     const DirectKernels* kernels = direct_kernels(bits);
     if (!kernels) continue;
@@ -221,7 +208,7 @@ std::vector<WinogradConfig> winograd_candidates(const ConvProblem& problem, cons
       const int unit = last ? 16 : shape.vectors * kernels->lanes;
       for (const int m : {2, 4})
         for (int tiles = unit; tiles <= 16 * unit; tiles *= 2)
-          for (const std::int64_t parts : {1, 2, 4})
+          for (const int parts : filter_parts(k))
             for (const int chunk : kChunks) {
               WinogradConfig config{bits, m, shape.rows, shape.vectors, tiles, 0, chunk};
               if (!winograd_accepts(problem, info, config)) continue;
@@ -230,16 +217,13 @@ std::vector<WinogradConfig> winograd_candidates(const ConvProblem& problem, cons
               if (parts > whole.filter_blocks || (chunk > kChunks[0] && chunk >= 2 * k)) continue;
               if (parts > 1) config.filters = static_cast<int>(blocks * whole.block_filters);
               if (tiles > unit && tiles >= 2 * whole.all_tiles) continue;
-              all.push_back({winograd_cycles(problem, info, config), config});
+              add(config);
             }
     }
   }
-  std::stable_sort(all.begin(), all.end(),
-                   [](const Ranked& a, const Ranked& b) { return a.estimate < b.estimate; });
-  all.resize(std::min(all.size(), kMostCandidates));
-  std::vector<WinogradConfig> configs;
-  for (const Ranked& ranked : all) configs.push_back(ranked.config);
-  return configs;
+  sort_ranked(all);
+  keep_first(all, kMostCandidates);
+  return configs_of(all);
 }
 
 }  // namespace convtune::cpu

@@ -10,7 +10,7 @@
 
 namespace convtune::cpu {
 
-Support winograd_supports(const ConvProblem& problem, const DeviceInfo& info);
+WinogradConfig winograd_smallest(const ConvProblem& problem, const DeviceInfo& info);
 Support winograd_accepts(const ConvProblem& problem, const DeviceInfo& info, const WinogradConfig& config);
 
 // Estimates a config's time in core cycles over all threads.

@@ -90,7 +90,7 @@ class ChannelsFirst final : public WinogradExecutable {
                       .acc_stride = g.stride};
         const TileKernel kernel = tile_.kernels[static_cast<std::size_t>(width - 1)];
         for (std::int64_t block = from; block < end; ++block) {
-          args.weights = weights + packed_panel(task.group, block, product);
+          args.weights = weights + geometry_.packed_panel(task.group, block, product);
           args.acc = multiplied(memory, product, (block - from) * config_.channels) + first * kernels_.lanes;
           kernel(args);
         }
@@ -114,7 +114,7 @@ class ChannelsFirst final : public WinogradExecutable {
       const bool finite =
           transforms_.output(multiplied(memory, 0, in_group - first), g.chunk_filters * g.stride,
                              vectors_of(task), sums, g.sums_stride);
-      const float bias = packed[packed_bias(task.group, in_group)];
+      const float bias = packed[geometry_.packed_bias_of(task.group, in_group)];
       g.for_each_run(task.first_tile, task.tiles, [&](const WinogradRun& run) {
         const std::int64_t step = problem_.dilation_w, col = run.col * g.m * step + run.col_phase;
         const std::int64_t count = std::min(run.count * g.m, (q - col + step - 1) / step);

@@ -73,7 +73,7 @@ class ChannelsLast final : public WinogradExecutable {
     const WinogradGeometry& g = geometry_;
     for (std::int64_t product = 0; product < g.products; ++product)
       for (std::int64_t block = from; block < end; ++block) {
-        TileArgs args{.window = weights + packed_panel(task.group, block, product),
+        TileArgs args{.window = weights + geometry_.packed_panel(task.group, block, product),
                       .taps = channel_offsets_.data(),
                       .tap_count = g.group_channels,
                       .weights = nullptr,
@@ -103,7 +103,7 @@ class ChannelsLast final : public WinogradExecutable {
     const std::int64_t count = std::min(end * g.block_filters, g.group_filters) - first;
     const std::int64_t vectors = (count - 1) / kernels_.lanes + 1;
     const std::int64_t k = task.group * g.group_filters + first;
-    const float* const bias = packed + packed_bias(task.group, first);
+    const float* const bias = packed + geometry_.packed_bias_of(task.group, first);
     g.for_each_run(task.first_tile, task.tiles, [&](const WinogradRun& run) {
       for (std::int64_t tile = 0; tile < run.count; ++tile) {
         const bool finite =

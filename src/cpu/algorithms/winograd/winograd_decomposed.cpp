@@ -60,7 +60,7 @@ void WinogradDecomposed::multiply_block(const WinogradTask& task, std::int64_t f
   for (std::int64_t product = 0; product < g.products; product += g.together)
     for (std::int64_t block = from; block < end; ++block)
       multiply({.x = block_of(memory, first) + g.first_channel[static_cast<std::size_t>(product)] * lanes,
-                .w = packed + packed_panel(task.group, block, product),
+                .w = packed + geometry_.packed_panel(task.group, block, product),
                 .depth = g.depth.data() + product,
                 .products = g.together,
                 .sums = memory + g.multiplied + product * product_step(width) +
@@ -79,7 +79,7 @@ void WinogradDecomposed::finish_block(const WinogradTask& task, std::int64_t fro
   const float* sums = memory + g.multiplied;
   for (std::int64_t in_group = first; in_group < last; ++in_group) {
     const std::int64_t k = task.group * g.group_filters + in_group;
-    const float bias = packed[packed_bias(task.group, in_group)];
+    const float bias = packed[geometry_.packed_bias_of(task.group, in_group)];
     // What is stored here with a sum that is not finite is computed again, which a residual in y forbids.
     const bool done = outputs.residual == nullptr &&
                       transforms_.output_pieces(sums, product_step(width), pieces, bias, epilogue_,
@@ -104,7 +104,7 @@ void WinogradDecomposed::finish_rows(std::span<const WinogradPiece> pieces, std:
       for (std::int64_t i = 0; !finite && i < piece.end - piece.from; ++i)
         repair_sum(problem_, x, packed + g.packed_weights, {place.n, k, place.row, place.col + i}, values[i]);
       const std::int64_t group = k / g.group_filters, in_group = k % g.group_filters;
-      kernels_.finish(values, packed[packed_bias(group, in_group)], epilogue_,
+      kernels_.finish(values, packed[geometry_.packed_bias_of(group, in_group)], epilogue_,
                       outputs + (k * p_ * q_ + first + r * q_), piece.end - piece.from);
     }
 }

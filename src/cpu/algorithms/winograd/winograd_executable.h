@@ -50,17 +50,6 @@ class WinogradExecutable : public Executable {
   // Nothing that is left of another task may look like a number that is not finite.
   void clear_junk(const WinogradTask& task, float* half, std::int64_t half_rows) const;
 
-  // Offsets of the packed weights of a register tile for one product, and of an output channel's bias.
-  std::int64_t packed_panel(std::int64_t group, std::int64_t block, std::int64_t product) const {
-    const WinogradGeometry& g = geometry_;
-    return ((group * g.filter_blocks + block) * g.first_channel.back() +
-            g.first_channel[static_cast<std::size_t>(product)]) *
-           g.block_filters;
-  }
-  std::int64_t packed_bias(std::int64_t group, std::int64_t k) const {
-    return geometry_.packed_bias + group * geometry_.filter_blocks * geometry_.block_filters + k;
-  }
-
   ConvProblem problem_;
   WinogradConfig config_;
   Epilogue epilogue_;

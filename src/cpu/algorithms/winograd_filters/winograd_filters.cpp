@@ -13,7 +13,7 @@
 #include "cpu/launch/cpu_algorithm.h"
 #include "cpu/tile/direct_kernels.h"
 #include "cpu/tile/instruction_sets.h"
-#include "cpu/tile/scratch.h"
+#include "cpu/tile/memory_plan.h"
 #include "cpu/tile/tensor_kernels.h"
 #include "cpu/tile/tile_epilogue.h"
 #include "cpu/tile/winograd/winograd_repair.h"
@@ -46,36 +46,8 @@ class WinogradFiltersExecutable final : public Executable {
   }
 
   void pack(const void* w, const void* bias, void* packed, Stream) const override {
-    const WinogradFiltersGeometry& g = geometry_;
-    constexpr int kProducts = winograd_inputs(2);
-    const auto* weights = static_cast<const float*>(w);
-    auto* out = static_cast<float*>(packed);
-    std::fill_n(out, g.packed_weights, 0.0F);
-    std::copy_n(weights, problem_.weight_elements(), out + g.packed_weights);
-    for (std::int64_t k = 0; k < problem_.k; ++k) {
-      const std::int64_t group = k / g.group_filters, in_group = k % g.group_filters;
-      float* const block = out + g.packed_panel(group, in_group / g.block_filters, 0);
-      for (std::int64_t c = 0; c < g.group_channels; ++c) {
-        const float* const filter = weights + (k * g.group_channels + c) * kWinogradTaps * kWinogradTaps;
-        for (const WinogradPartProduct& row : g.axis.products)
-          for (const WinogradPartProduct& col : g.axis.products) {
-            const WinogradPart &rows = g.axis.parts[row.part], &cols = g.axis.parts[col.part];
-            const int product = row.product * kProducts + col.product;
-            const std::int64_t rank = row.rank * g.axis.parts_with[col.product] + col.rank;
-            block[(g.first_channel[static_cast<std::size_t>(product)] + rank * g.group_channels + c) *
-                      g.block_filters +
-                  in_group % g.block_filters] =
-                transformed_weight({.w = filter + rows.first * kWinogradTaps + cols.first,
-                                    .m = 2,
-                                    .row_taps = rows.taps,
-                                    .col_taps = cols.taps,
-                                    .row_step = problem_.stride_h * kWinogradTaps,
-                                    .col_step = problem_.stride_w},
-                                   row.product, col.product);
-          }
-      }
-      if (bias) out[g.packed_bias_of(group, in_group)] = static_cast<const float*>(bias)[k];
-    }
+    geometry_.pack(problem_, static_cast<const float*>(w), static_cast<const float*>(bias),
+                   static_cast<float*>(packed));
   }
 
   void run(const Tensors& tensors, const void* packed, Stream) const override {
@@ -85,10 +57,10 @@ class WinogradFiltersExecutable final : public Executable {
     const WinogradFiltersGeometry& g = geometry_;
     parallel_tasks(threads_, g.tasks, [&](TaskQueue& tasks) {
       thread_local Scratch scratch;
-      float* const memory = scratch.reserve(g.scratch + strips_.copied_floats());
+      float* const memory = scratch.reserve(g.memory);
       std::int64_t transformed = -1;  // consecutive tasks share their tiles and differ in their filters
       for (std::int64_t index = 0; tasks.next(index);) {
-        const WinogradFiltersTask task = g.task(index);
+        const WinogradTask task = g.task(index);
         if (const std::int64_t tiles = index / g.filter_tasks; tiles != transformed) {
           transform_input(task, x, memory);
           transformed = tiles;
@@ -100,21 +72,21 @@ class WinogradFiltersExecutable final : public Executable {
 
  private:
   // V of a task.
-  void transform_input(const WinogradFiltersTask& task, const float* x, float* memory) const {
+  void transform_input(const WinogradTask& task, const float* x, float* memory) const {
     const WinogradFiltersGeometry& g = geometry_;
     std::array<WinogradStrip::Piece, kMostPieces> pieces{};
-    g.for_each_run(task.first_tile, task.tiles, [&](const WinogradTileRun& run) {
+    g.for_each_run(task.first_tile, task.tiles, [&](const WinogradRun& run) {
       for (std::int64_t at = run.offset, next; at < run.offset + run.count; at = next) {
         next = strip_end(at, run.offset + run.count);
         std::size_t count = 0;
         for (std::int64_t block = at / config_.block; block * config_.block < next; ++block) {
           const std::int64_t first = std::max(block * config_.block, at);
-          pieces[count++] = {memory + block * g.block_step - block * config_.block + at, g.pitch, first - at,
-                             std::min((block + 1) * config_.block, next) - at};
+          pieces[count++] = {memory + g.transformed + block * g.block_step - block * config_.block + at,
+                             g.pitch, first - at, std::min((block + 1) * config_.block, next) - at};
         }
         strips_.transform(
             {run.n, run.row, run.col + at - run.offset, task.group * g.group_channels, g.group_channels},
-            std::span(pieces).first(count), g.places.data(), x, memory + g.scratch);
+            std::span(pieces).first(count), g.places.data(), x, memory + g.copied);
       }
     });
   }
@@ -129,7 +101,7 @@ class WinogradFiltersExecutable final : public Executable {
 
   // The weights that come next are fetched from afar by the first register tiles of tiles, a line a channel
   // each.
-  void compute(const WinogradFiltersTask& task, const float* x, const float* packed, float* memory,
+  void compute(const WinogradTask& task, const float* x, const float* packed, float* memory,
                const Outputs<float>& outputs) const {
     const WinogradFiltersGeometry& g = geometry_;
     constexpr std::int64_t kLine = 16;
@@ -139,7 +111,7 @@ class WinogradFiltersExecutable final : public Executable {
         const std::int64_t channels = g.depth[product];
         const float* const w = packed + g.packed_panel(task.group, block, static_cast<std::int64_t>(product));
         for (std::int64_t tiles = 0; tiles < blocks; ++tiles) {
-          const float* const v = memory + tiles * g.block_step + g.panels[product];
+          const float* const v = memory + g.transformed + tiles * g.block_step + g.panels[product];
           multiply_({.w = w,
                      .v = v,
                      .pitch = g.pitch,
@@ -148,7 +120,8 @@ class WinogradFiltersExecutable final : public Executable {
                              tiles * config_.block * g.block_filters,
                      .sums_step = g.block_filters,
                      .next_w = w + (tiles < lines ? channels * (g.block_filters + tiles * kLine) : 0),
-                     .next_v = tiles + 1 < blocks ? v + g.block_step : memory + g.panels[product + 1]});
+                     .next_v = tiles + 1 < blocks ? v + g.block_step
+                                                  : memory + g.transformed + g.panels[product + 1]});
         }
       }
       finish(task, block, x, packed, memory, outputs);
@@ -156,7 +129,7 @@ class WinogradFiltersExecutable final : public Executable {
   }
 
   // The outputs of a register tile of filters.
-  void finish(const WinogradFiltersTask& task, std::int64_t block, const float* x, const float* packed,
+  void finish(const WinogradTask& task, std::int64_t block, const float* x, const float* packed,
               float* memory, const Outputs<float>& outputs) const {
     const WinogradFiltersGeometry& g = geometry_;
     const std::int64_t first = block * g.block_filters,
@@ -164,7 +137,7 @@ class WinogradFiltersExecutable final : public Executable {
     const std::int64_t k = task.group * g.group_filters + first;
     float* const sums = memory + g.sums;
     const std::int64_t row_step = 2 * g.kRunTiles * g.block_filters;
-    g.for_each_run(task.first_tile, task.tiles, [&](const WinogradTileRun& run) {
+    g.for_each_run(task.first_tile, task.tiles, [&](const WinogradRun& run) {
       for (std::int64_t at = 0; at < run.count; at += g.kRunTiles) {
         const std::int64_t tiles = std::min(run.count - at, g.kRunTiles), col = 2 * (run.col + at);
         const bool finite = kernels_.output(memory + g.multiplied + (run.offset + at) * g.block_filters,
@@ -212,6 +185,11 @@ const Algorithm& winograd_filters() {
     return CpuAlgorithmOf<WinogradFiltersConfig>({
         .name = "winograd_filters",
         .supports = winograd_filters_supports,
+        .memory =
+            [](const ConvProblem& problem, const WinogradFiltersConfig& config) {
+              return WinogradFiltersGeometry(problem, config, config.vector_bits / 32).memory;
+            },
+        .smallest = winograd_filters_smallest,
         .accepts = winograd_filters_accepts,
         .candidates = winograd_filters_candidates,
         .cycles = winograd_filters_cycles,

@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "cpu/algorithms/winograd_filters/winograd_filters_kernels.h"
-#include "cpu/model/estimates.h"
+#include "cpu/launch/ranked.h"
+#include "cpu/model/cpu_work.h"
 #include "cpu/tile/direct_kernels.h"
 #include "cpu/tile/instruction_sets.h"
 #include "cpu/tile/winograd/winograd_precision.h"
@@ -18,17 +20,9 @@ namespace {
 
 constexpr std::size_t kMostFiltersCandidates = 32;
 
-struct RankedFilters {
-  double estimate;
-  WinogradFiltersConfig config;
-};
-
-}  // namespace
-
-double winograd_filters_cycles(const ConvProblem& problem, const DeviceInfo& info,
-                               const WinogradFiltersConfig& config) {
+double estimate(const ConvProblem& problem, const DeviceInfo& info, const WinogradFiltersConfig& config,
+                const WinogradFiltersGeometry& g) {
   const int lanes = direct_kernels(config.vector_bits)->lanes;
-  const WinogradFiltersGeometry g(problem, config, lanes);
   const CpuTarget target(info);
   const CpuCosts& costs = cpu_costs();
   const auto number = [](std::int64_t count) { return static_cast<double>(count); };
@@ -54,7 +48,7 @@ double winograd_filters_cycles(const ConvProblem& problem, const DeviceInfo& inf
       rows * (std::ceil(number(g.image_cols) / number(strip)) + (g.image_cols % config.block == 0 ? 0 : 0.5));
   const double transforms = std::min(number(target.threads), number(g.filter_tasks));
   work.add(&CpuCosts::filters_input_vector,
-           transforms * strips * number(g.group_channels * g.inputs * g.inputs));
+           transforms * strips * number(g.group_channels * g.axis_inputs * g.axis_inputs));
   // Weights from the third cache, or from memory; V that does not stay in the second cache is read again for
   // each register tile of filters.
   const double weights = 4 * channels * filter_blocks * number(g.block_filters);
@@ -62,7 +56,7 @@ double winograd_filters_cycles(const ConvProblem& problem, const DeviceInfo& inf
     work.add(&CpuCosts::filters_weight_byte_far, weights);
   else if (weights > costs.filters_weights_of_l2 * target.l2_bytes)
     work.add(&CpuCosts::filters_weight_byte, weights);
-  if (4 * number(g.scratch) > target.l2_bytes)
+  if (4 * number(g.copied) > target.l2_bytes)
     work.add(&CpuCosts::filters_v_byte, 4 * number(g.multiplied) * filter_blocks);
   // Sixteen registers do not hold what a strip's transform has: on a Zen 3 all of it takes so much longer
   // beside what winograd is estimated to take.
@@ -72,37 +66,40 @@ double winograd_filters_cycles(const ConvProblem& problem, const DeviceInfo& inf
   return estimate_time(target, work);
 }
 
+}  // namespace
+
+double winograd_filters_cycles(const ConvProblem& problem, const DeviceInfo& info,
+                               const WinogradFiltersConfig& config) {
+  return estimate(problem, info, config, WinogradFiltersGeometry(problem, config, config.vector_bits / 32));
+}
+
 Support winograd_filters_supports(const ConvProblem& problem, const DeviceInfo& info) {
   const ConvProblem& a = problem;
   if (a.layout != Layout::nchw) return Support::no("it is for NCHW");
   if (a.r != kWinogradTaps || a.s != kWinogradTaps || a.stride_h != a.stride_w || a.stride_h > 2 ||
       a.dilation_h != 1 || a.dilation_w != 1)
     return Support::no("it is for 3x3 filters with strides of 1 or of 2, without dilation");
-  if (Support support = winograd_within_precision(problem, info); !support) return support;
-  const int bits = widest_vector_bits(info);
-  double least = 2 * kMaxScratchBytes;
-  for (const auto& tile : winograd_filters_kernels(bits)->tiles)
-    least = std::min(
-        least,
-        winograd_filters_scratch_bytes(
-            a, {.vector_bits = bits, .block = tile.rows, .vectors = tile.vectors, .tiles = tile.rows}));
-  if (least > kMaxScratchBytes)
-    return Support::no(
-        fmt::format("the smallest task takes more than {:.0f} MiB", kMaxScratchBytes / 1048576));
-  return Support::yes();
+  return winograd_within_precision(problem, info);
 }
 
-Support winograd_filters_accepts(const ConvProblem& problem, const DeviceInfo& info,
-                                 const WinogradFiltersConfig& config) {
-  if (Support support = winograd_filters_supports(problem, info); !support) return support;
-  if (config.vector_bits > widest_vector_bits(info) || !direct_kernels(config.vector_bits))
-    return Support::no(fmt::format("vector_bits={} is not supported by this CPU", config.vector_bits));
+WinogradFiltersConfig winograd_filters_smallest(const ConvProblem& problem, const DeviceInfo& info) {
+  const int bits = widest_vector_bits(info);
+  WinogradFiltersConfig smallest;
+  std::int64_t least = std::numeric_limits<std::int64_t>::max();
+  for (const auto& tile : winograd_filters_kernels(bits)->tiles) {
+    const WinogradFiltersConfig config{
+        .vector_bits = bits, .block = tile.rows, .vectors = tile.vectors, .tiles = tile.rows};
+    const std::int64_t bytes = WinogradFiltersGeometry(problem, config, bits / 32).memory.bytes();
+    if (bytes < least) smallest = config, least = bytes;
+  }
+  return smallest;
+}
+
+Support winograd_filters_accepts(const ConvProblem&, const DeviceInfo&, const WinogradFiltersConfig& config) {
   if (!winograd_filters_multiply(config.vector_bits, config.block, config.vectors))
     return Support::no(fmt::format("there is no {}x{} register tile", config.block, config.vectors));
   if (config.tiles < 1 || config.filters < 0)
     return Support::no("tiles must be at least 1, filters at least 0");
-  if (const double bytes = winograd_filters_scratch_bytes(problem, config); bytes > kMaxScratchBytes)
-    return Support::no(fmt::format("its scratch memory would be {:.0f} MiB a thread", bytes / 1048576));
   return Support::yes();
 }
 
@@ -111,12 +108,13 @@ std::vector<WinogradFiltersConfig> winograd_filters_candidates(const ConvProblem
   constexpr int kBlocks[] = {1, 2, 3, 4, 6, 9, 13, 19, 28};
   constexpr int kFewestSums = 8;  // fewer wait for each other
   const int bits = widest_vector_bits(info), lanes = direct_kernels(bits)->lanes;
-  std::vector<RankedFilters> all;
+  std::vector<Ranked<WinogradFiltersConfig>> all;
   const auto add = [&](WinogradFiltersConfig config) {
     const WinogradFiltersGeometry g(problem, config, lanes);
+    if (!g.memory.fits()) return;
     // More than all tiles at once is the same again.
     if (config.tiles >= g.all_tiles + config.block && config.tiles > config.block) return;
-    for (const std::int64_t parts : {1, 2, 4}) {
+    for (const int parts : filter_parts(g.group_filters)) {
       if (parts > g.filter_blocks) break;
       if (parts > 1) config.filters = static_cast<int>(((g.filter_blocks - 1) / parts + 1) * g.block_filters);
       all.push_back({winograd_filters_cycles(problem, info, config), config});
@@ -130,12 +128,9 @@ std::vector<WinogradFiltersConfig> winograd_filters_candidates(const ConvProblem
         if (tile.rows * vectors >= kFewestSums && winograd_filters_accepts(problem, info, config))
           add(config);
       }
-  std::stable_sort(all.begin(), all.end(),
-                   [](const RankedFilters& a, const RankedFilters& b) { return a.estimate < b.estimate; });
-  all.resize(std::min(all.size(), kMostFiltersCandidates));
-  std::vector<WinogradFiltersConfig> configs;
-  for (const RankedFilters& ranked : all) configs.push_back(ranked.config);
-  return configs;
+  sort_ranked(all);
+  keep_first(all, kMostFiltersCandidates);
+  return configs_of(all);
 }
 
 }  // namespace convtune::cpu

@@ -10,6 +10,7 @@
 namespace convtune::cpu {
 
 Support winograd_filters_supports(const ConvProblem& problem, const DeviceInfo& info);
+WinogradFiltersConfig winograd_filters_smallest(const ConvProblem& problem, const DeviceInfo& info);
 Support winograd_filters_accepts(const ConvProblem& problem, const DeviceInfo& info,
                                  const WinogradFiltersConfig& config);
 std::vector<WinogradFiltersConfig> winograd_filters_candidates(const ConvProblem& problem,

@@ -14,7 +14,8 @@
 #include <vector>
 
 #include "convtune/problem.h"
-#include "cpu/tile/winograd/winograd_parts.h"
+#include "cpu/tile/memory_plan.h"
+#include "cpu/tile/winograd/winograd_layout.h"
 
 namespace convtune::cpu {
 
@@ -33,72 +34,24 @@ struct WinogradFiltersConfig {
   }
 };
 
-// Consecutive tiles of one row of tiles: `count` of them, `offset` tiles behind the task's first.
-struct WinogradTileRun {
-  std::int64_t n, row, col, offset, count;
-};
-
-struct WinogradFiltersTask {
-  std::int64_t group, first_tile, tiles;
-  std::int64_t first_block, last_block;  // register tiles of output channels
-};
-
-struct WinogradFiltersGeometry {
+struct WinogradFiltersGeometry : WinogradLayout {
   WinogradFiltersGeometry(const ConvProblem& problem, const WinogradFiltersConfig& config, int lanes);
 
-  // Problem, per group.
-  std::int64_t group_channels, group_filters;
-  WinogradAxis axis;    // both
-  std::int64_t inputs;  // that a tile reads along an axis
-  // Channels that each product is a sum over, and those of the products before it.
-  std::vector<std::int64_t> depth, first_channel;
+  std::int64_t axis_inputs;  // that a tile reads along an axis
   // Floats of V before each product, and rows of tiles before channel 0 of the products of inputs i and j.
   std::vector<std::int64_t> panels, places;
-  std::int64_t image_rows, image_cols, image_tiles, all_tiles;
+  std::int64_t blocks;  // register tiles of a task's tiles, at most
+  std::int64_t pitch;   // floats of a block of tiles in V
 
-  // A task, at most.
-  std::int64_t tiles, blocks;  // blocks: register tiles of tiles
-  std::int64_t pitch;          // floats of a block of tiles in V
-  std::int64_t block_filters, filter_blocks, task_filter_blocks, filter_tasks;
-  std::int64_t tile_tasks, tasks;
-
-  // A thread's scratch memory, in floats: V from 0 on, M, rows of outputs. Copied inputs lie behind it.
+  // A thread's memory, in floats: V, M, rows of outputs, copied inputs.
   static constexpr std::int64_t kRunTiles = 16;
   std::int64_t block_step;  // from a block of tiles to the next in V
   std::int64_t product_step;
-  std::int64_t multiplied, sums, scratch;
-
-  // Packed weights, in floats: [group][register tile][product][channel][output channel of the tile], then the
-  // bias in the same padded order, then the weights as they came.
-  std::int64_t packed_bias, packed_weights, packed_floats;
+  MemoryPlan memory;
+  std::int64_t transformed, multiplied, sums, copied;
 
   // Vector multiply-adds that are issued for the whole problem, junk included, times lanes.
   double issued_multiply_adds;
-
-  std::int64_t packed_panel(std::int64_t group, std::int64_t block, std::int64_t product) const {
-    return ((group * filter_blocks + block) * first_channel.back() +
-            first_channel[static_cast<std::size_t>(product)]) *
-           block_filters;
-  }
-  std::int64_t packed_bias_of(std::int64_t group, std::int64_t k) const {
-    return packed_bias + group * filter_blocks * block_filters + k;
-  }
-
-  WinogradFiltersTask task(std::int64_t index) const;  // those of the same tiles stand one after the other
-
-  // The tiles [first, first + count) of the problem as f(WinogradTileRun).
-  template <class Visit>
-  void for_each_run(std::int64_t first, std::int64_t count, Visit&& visit) const {
-    for (std::int64_t offset = 0; offset < count;) {
-      const std::int64_t tile = first + offset, col = tile % image_cols;
-      const std::int64_t run = count - offset < image_cols - col ? count - offset : image_cols - col;
-      visit(WinogradTileRun{tile / image_tiles, tile % image_tiles / image_cols, col, offset, run});
-      offset += run;
-    }
-  }
 };
-
-// The scratch bytes of a config, in doubles: extents from outside may overflow integers.
-double winograd_filters_scratch_bytes(const ConvProblem& problem, const WinogradFiltersConfig& config);
 
 }  // namespace convtune::cpu

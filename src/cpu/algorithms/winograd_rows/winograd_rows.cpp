@@ -15,7 +15,8 @@
 #include "cpu/launch/cpu_algorithm.h"
 #include "cpu/tile/direct_kernels.h"
 #include "cpu/tile/instruction_sets.h"
-#include "cpu/tile/scratch.h"
+#include "cpu/tile/line_blocks.h"
+#include "cpu/tile/memory_plan.h"
 #include "cpu/tile/winograd/winograd_kernels.h"
 #include "cpu/tile/winograd/winograd_repair.h"
 #include "cpu/tile/winograd/winograd_transform.h"
@@ -96,7 +97,7 @@ class WinogradRowsExecutable final : public Executable {
     const Outputs<float> outputs = outputs_of<float>(problem_, tensors);
     parallel_tasks(threads_, g.tasks, [&](TaskQueue& tasks) {
       thread_local Scratch scratch;
-      float* const memory = scratch.reserve(g.scratch);
+      float* const memory = scratch.reserve(g.memory);
       std::int64_t transformed = -1;  // consecutive tasks share their rows and differ in their filters
       bool finite = false;
       for (std::int64_t index = 0; tasks.next(index);) {
@@ -307,6 +308,11 @@ const Algorithm& winograd_rows() {
     return CpuAlgorithmOf<WinogradRowsConfig>({
         .name = "winograd_rows",
         .supports = winograd_rows_supports,
+        .memory =
+            [](const ConvProblem& problem, const WinogradRowsConfig& config) {
+              return WinogradRowsGeometry(problem, config, config.vector_bits / 32).memory;
+            },
+        .smallest = winograd_rows_smallest,
         .accepts = winograd_rows_accepts,
         .candidates = winograd_rows_candidates,
         .cycles = winograd_rows_cycles,

@@ -8,9 +8,12 @@
 
 #include "contract/abilities.h"
 #include "cpu/algorithms/winograd_rows/winograd_rows_kernels.h"
-#include "cpu/model/estimates.h"
+#include "cpu/launch/ranked.h"
+#include "cpu/model/cpu_work.h"
+#include "cpu/model/store_work.h"
 #include "cpu/tile/direct_kernels.h"
 #include "cpu/tile/instruction_sets.h"
+#include "cpu/tile/line_blocks.h"
 #include "cpu/tile/winograd/winograd_roundings.h"
 #include "problem/activation.h"
 
@@ -22,11 +25,6 @@ namespace {
 constexpr std::int64_t kFewestRowsFilters = 16, kMostChannels = 32, kMostRowsTaps = 32;
 constexpr double kLeastSavedByRows = 1.3;  // times fewer products
 constexpr std::size_t kMostRowsCandidates = 32;
-
-struct RankedRows {
-  double estimate;
-  WinogradRowsConfig config;
-};
 
 // Roundings that are not a sum's own: of an input, of a weight, two of an output, and the bias.
 constexpr double kOtherRoundings = 5;
@@ -47,12 +45,9 @@ Support pays(const ConvProblem& a) {
   return Support::yes();
 }
 
-}  // namespace
-
-double winograd_rows_cycles(const ConvProblem& problem, const DeviceInfo& info,
-                            const WinogradRowsConfig& config) {
+double estimate(const ConvProblem& problem, const DeviceInfo& info, const WinogradRowsConfig& config,
+                const WinogradRowsGeometry& g) {
   const int lanes = direct_kernels(config.vector_bits)->lanes;
-  const WinogradRowsGeometry g(problem, config, lanes);
   const CpuTarget target(info);
   const CpuCosts& costs = cpu_costs();
   const auto number = [](std::int64_t count) { return static_cast<double>(count); };
@@ -90,7 +85,7 @@ double winograd_rows_cycles(const ConvProblem& problem, const DeviceInfo& info,
   work.add(&CpuCosts::rows_product_row, product_rows);
   work.add(&CpuCosts::rows_product_vector, product_rows * row);
   // V that does not stay in the second cache beside the weights.
-  const double kept = 4 * number(g.scratch - g.transformed + g.filter_blocks * g.packed_block);
+  const double kept = 4 * number(g.memory.floats() - g.transformed + g.filter_blocks * g.packed_block);
   if (kept > costs.rows_v_of_l2 * target.l2_bytes)
     work.add(&CpuCosts::rows_v_byte, windows * number(g.filter_tasks) * kept);
 
@@ -99,7 +94,14 @@ double winograd_rows_cycles(const ConvProblem& problem, const DeviceInfo& info,
   return estimate_time(target, work);
 }
 
-Support winograd_rows_supports(const ConvProblem& problem, const DeviceInfo& info) {
+}  // namespace
+
+double winograd_rows_cycles(const ConvProblem& problem, const DeviceInfo& info,
+                            const WinogradRowsConfig& config) {
+  return estimate(problem, info, config, WinogradRowsGeometry(problem, config, config.vector_bits / 32));
+}
+
+Support winograd_rows_supports(const ConvProblem& problem, const DeviceInfo&) {
   const Abilities abilities{.activations = all_activations(), .residual = true};
   if (Support support = within(abilities, problem); !support) return support;
   const ConvProblem& a = problem;
@@ -111,27 +113,19 @@ Support winograd_rows_supports(const ConvProblem& problem, const DeviceInfo& inf
     return Support::no(fmt::format("it is for {} input channels of a group or fewer", kMostChannels));
   if (std::max({a.r, a.s, a.stride_h, a.stride_w}) > kMostRowsTaps)
     return Support::no(fmt::format("it is for filters and strides of {} or less", kMostRowsTaps));
-  if (Support support = pays(a); !support) return support;
-  const int bits = widest_vector_bits(info);
-  if (bits == 0) return Support::no(fmt::format("it has no code for the instruction set '{}'", info.isa));
-  const WinogradRowsConfig smallest{.vector_bits = bits, .channels = 12, .vectors = 6};
-  if (const double bytes = winograd_rows_scratch_bytes(a, smallest); bytes > kMaxScratchBytes)
-    return Support::no(fmt::format("the smallest task takes {:.0f} MiB, more than {:.0f} MiB",
-                                   bytes / 1048576, kMaxScratchBytes / 1048576));
-  return Support::yes();
+  return pays(a);
 }
 
-Support winograd_rows_accepts(const ConvProblem& problem, const DeviceInfo& info,
+WinogradRowsConfig winograd_rows_smallest(const ConvProblem&, const DeviceInfo& info) {
+  return {.vector_bits = widest_vector_bits(info), .channels = 12, .vectors = 6};
+}
+
+Support winograd_rows_accepts(const ConvProblem& problem, const DeviceInfo&,
                               const WinogradRowsConfig& config) {
-  if (Support support = winograd_rows_supports(problem, info); !support) return support;
-  if (config.vector_bits > widest_vector_bits(info) || !direct_kernels(config.vector_bits))
-    return Support::no(fmt::format("vector_bits={} is not supported by this CPU", config.vector_bits));
   if (!find_winograd_rows_tile(config.vector_bits, config.channels, config.vectors))
     return Support::no(fmt::format("there is no {}x{} register tile", config.channels, config.vectors));
   if (config.rows < 1 || config.filters < 0 || config.stream < 0 || config.stream > 2)
     return Support::no("rows must be at least 1, filters at least 0, stream 0, 1 or 2");
-  if (const double bytes = winograd_rows_scratch_bytes(problem, config); bytes > kMaxScratchBytes)
-    return Support::no(fmt::format("its scratch memory would be {:.0f} MiB a thread", bytes / 1048576));
   const int lanes = direct_kernels(config.vector_bits)->lanes;
   if (config.stream == 2 && !WinogradRowsGeometry(problem, config, lanes).may_stagger)
     return Support::no(
@@ -144,22 +138,24 @@ std::vector<WinogradRowsConfig> winograd_rows_candidates(const ConvProblem& prob
   constexpr int kMostRows = 32;
   const std::int64_t k = problem.k / problem.groups, pairs = (problem.p() + 1) / 2;
   const int bits = widest_vector_bits(info);
-  std::vector<RankedRows> all;
+  std::vector<Ranked<WinogradRowsConfig>> all;
   for (const WinogradRowsTile& tile : winograd_rows_kernels(bits)->tiles)
     for (int rows = 1; rows <= kMostRows && (rows == 1 || rows < 2 * pairs); rows *= 2)
-      for (const int parts : {1, 2, 4})
+      for (const int parts : filter_parts(k))
         for (const int stream : {0, 1, 2}) {
           WinogradRowsConfig config{bits, tile.rows, tile.vectors, rows, 0, stream};
           if (parts > 1) config.filters = static_cast<int>((k - 1) / parts + 1);
-          if (winograd_rows_accepts(problem, info, config))
-            all.push_back({winograd_rows_cycles(problem, info, config), config});
+          if (!winograd_rows_accepts(problem, info, config)) continue;
+          const WinogradRowsGeometry geometry(problem, config, bits / 32);
+          if (geometry.memory.fits()) all.push_back({estimate(problem, info, config, geometry), config});
         }
-  std::stable_sort(all.begin(), all.end(),
-                   [](const RankedRows& a, const RankedRows& b) { return a.estimate < b.estimate; });
-  keep_mixed(all, kMostRowsCandidates);
-  std::vector<WinogradRowsConfig> configs;
-  for (const RankedRows& ranked : all) configs.push_back(ranked.config);
-  return configs;
+  sort_ranked(all);
+  // Stores cost differently on each processor.
+  mix_kinds(all, kMostRowsCandidates, kMostRowsCandidates / 2,
+            [](const WinogradRowsConfig& config) { return config.stream; });
+  keep_first(all, kMostRowsCandidates);
+  sort_ranked(all);
+  return configs_of(all);
 }
 
 }  // namespace convtune::cpu

@@ -10,6 +10,7 @@
 namespace convtune::cpu {
 
 Support winograd_rows_supports(const ConvProblem& problem, const DeviceInfo& info);
+WinogradRowsConfig winograd_rows_smallest(const ConvProblem& problem, const DeviceInfo& info);
 Support winograd_rows_accepts(const ConvProblem& problem, const DeviceInfo& info,
                               const WinogradRowsConfig& config);
 std::vector<WinogradRowsConfig> winograd_rows_candidates(const ConvProblem& problem, const DeviceInfo& info);

@@ -16,6 +16,8 @@
 
 #include "convtune/problem.h"
 #include "cpu/tile/axis_phases.h"
+#include "cpu/tile/memory_plan.h"
+#include "cpu/tile/output_tiles.h"
 #include "cpu/tile/winograd/winograd_parts.h"
 
 namespace convtune::cpu {
@@ -44,25 +46,27 @@ struct WinogradRowsTask {
   std::int64_t first_block, last_block;
 };
 
-struct WinogradRowsGeometry {
+struct WinogradRowsGeometry : FilterBlocks {
   WinogradRowsGeometry(const ConvProblem& problem, const WinogradRowsConfig& config, int lanes);
 
   WinogradRowsTask task(std::int64_t index) const;  // those of the same rows stand one after the other
 
   // Problem, per group.
-  std::int64_t groups, group_channels, group_filters, output_rows, output_cols;
+  std::int64_t groups, group_channels, output_rows, output_cols;
   WinogradAxis axis;
   AxisPhases cols;
 
   // Tasks.
   std::int64_t pairs, row_tasks;  // pairs: of a task, at most
-  std::int64_t filter_blocks, task_filter_blocks, filter_tasks, tasks;
+  std::int64_t tasks;
 
-  // Scratch memory of a thread, in floats. A row of V begins kLead columns before the first output's.
+  // A thread's memory, in floats: sizes, and where each begins. A row of V begins kLead columns before the
+  // first output's.
   static constexpr std::int64_t kLead = 16;  // the widest vector
   std::int64_t pitch, row_floats;            // of one column phase, of all
   std::int64_t window_rows;                  // rows of the input that a task reads
-  std::int64_t rows, transformed, sums, ring, scratch;
+  MemoryPlan memory;
+  std::int64_t rows, transformed, sums, ring;
   std::int64_t product_step;  // from one product of a part to the next
   bool along_rows;            // a register tile of filters goes along whole rows
   std::int64_t line_unit;     // vectors that no register tile cuts (cpu/tile/line_blocks.h)
@@ -87,8 +91,5 @@ struct WinogradRowsGeometry {
 
   std::int64_t place_of(std::size_t part, int product) const;  // among the products of parts in V
 };
-
-// The scratch bytes of a config, in doubles: extents from outside may overflow integers.
-double winograd_rows_scratch_bytes(const ConvProblem& problem, const WinogradRowsConfig& config);
 
 }  // namespace convtune::cpu

@@ -8,7 +8,6 @@
 #include <iterator>
 
 #include "contract/abilities.h"
-#include "cpu/tile/instruction_sets.h"
 #include "cpu/tile/winograd/winograd_parts.h"
 #include "cpu/tile/winograd/winograd_roundings.h"
 #include "cpu/tile/winograd/winograd_transform.h"
@@ -54,7 +53,7 @@ bool is_decomposed(const ConvProblem& problem) {
          problem.stride_w != 1;
 }
 
-Support winograd_within_precision(const ConvProblem& problem, const DeviceInfo& info) {
+Support winograd_within_precision(const ConvProblem& problem, const DeviceInfo&) {
   const Abilities abilities{.activations = all_activations(), .residual = true};
   if (Support support = within(abilities, problem); !support) return support;
   const ConvProblem& a = problem;
@@ -64,8 +63,6 @@ Support winograd_within_precision(const ConvProblem& problem, const DeviceInfo& 
     if (Support support = decomposed_supports(a); !support) return support;
   } else if (std::min(a.c, a.k) / a.groups < kFewestChannels)
     return Support::no(fmt::format("it is for {} channels of a group or more, in and out", kFewestChannels));
-  if (widest_vector_bits(info) == 0)
-    return Support::no(fmt::format("it has no code for the instruction set '{}'", info.isa));
   return Support::yes();
 }
 

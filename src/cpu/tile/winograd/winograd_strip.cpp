@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 
+#include "cpu/tile/memory_plan.h"
+
 namespace convtune::cpu {
 
 std::vector<WinogradDown> winograd_down(const WinogradAxis& axis, std::int64_t stride) {
@@ -26,18 +28,31 @@ std::vector<WinogradDown> winograd_down(const WinogradAxis& axis, std::int64_t s
   return down;
 }
 
+namespace {
+
+constexpr std::int64_t kCopySlack = 16;  // floats between two copied rows
+
+// Columns that a kernel reads of a row: a tile's are two strides; those that the last tile has beyond are
+// whole vectors.
+std::int64_t strip_columns(const ConvProblem& problem, int lanes) {
+  const std::int64_t beyond = std::max<std::int64_t>(problem.s - problem.stride_w, 0);
+  return 2 * problem.stride_w * lanes + round_up(beyond, lanes);
+}
+
+}  // namespace
+
+std::int64_t winograd_strip_floats(const ConvProblem& problem, int lanes) {
+  return (problem.r + problem.stride_h) * (strip_columns(problem, lanes) + kCopySlack);
+}
+
 WinogradStrips::WinogradStrips(const ConvProblem& problem, int vector_bits, int lanes)
     : problem_(problem),
       down_(winograd_down(WinogradAxis(problem.r, problem.stride_h, 2), problem.stride_h)),
       kernel_(winograd_strip_kernel(vector_bits, problem.s, problem.stride_w)),
       rows_(problem.r + problem.stride_h),
       along_(std::ssize(WinogradAxis(problem.s, problem.stride_w, 2).products)),
-      elements_(problem.input_elements()) {
-  // A tile's columns are two strides; those that the last tile has beyond are whole vectors.
-  const std::int64_t beyond = problem.s - problem.stride_w;
-  columns_ = 2 * problem.stride_w * lanes + (std::max<std::int64_t>(beyond, 0) + lanes - 1) / lanes * lanes;
-  copy_pitch_ = columns_ + 16;
-}
+      columns_(strip_columns(problem, lanes)),
+      elements_(problem.input_elements()) {}
 
 // The first and the last channels of x, whose vectors would begin before x or end behind it, are copied.
 void WinogradStrips::transform(const Tiles& tiles, std::span<const WinogradStrip::Piece> pieces,
@@ -77,8 +92,8 @@ void WinogradStrips::transform(const Tiles& tiles, std::span<const WinogradStrip
     WinogradStrip one = of_channels(c, 1);
     for (std::int64_t i = strip.from_row; i < strip.end_row; ++i)
       std::copy(one.x + i * a.w + strip.from_col, one.x + i * a.w + last_col,
-                copied + i * copy_pitch_ + strip.from_col);
-    one.x = copied, one.row_step = copy_pitch_;
+                copied + i * (columns_ + kCopySlack) + strip.from_col);
+    one.x = copied, one.row_step = columns_ + kCopySlack;
     kernel_(one);
   };
   for (std::int64_t c = 0; c < before; ++c) copy(c);

@@ -52,6 +52,9 @@ using WinogradStripKernels = std::array<WinogradStripsOf, 5>;
 // Null where this build has none of that width, or for so many taps along a row, so far apart.
 WinogradStripKernel winograd_strip_kernel(int vector_bits, std::int64_t taps, std::int64_t stride);
 
+// Floats that WinogradStrips::transform() needs to copy rows.
+std::int64_t winograd_strip_floats(const ConvProblem& problem, int lanes);
+
 // Whole strips of a problem's input.
 class WinogradStrips {
  public:
@@ -59,8 +62,6 @@ class WinogradStrips {
 
   // Null where there is no kernel.
   explicit operator bool() const { return kernel_ != nullptr; }
-  // Floats that transform() needs to copy rows.
-  std::int64_t copied_floats() const { return rows_ * copy_pitch_; }
   // `lanes` tiles at most of image n, from tile (row, col) on, of channels [channel, channel + channels); of
   // products [first_down, end_down) down the rows.
   struct Tiles {
@@ -74,9 +75,9 @@ class WinogradStrips {
   ConvProblem problem_;
   std::vector<WinogradDown> down_;
   WinogradStripKernel kernel_;
-  std::int64_t rows_, along_;          // of a window; products along a row
-  std::int64_t columns_, copy_pitch_;  // that a kernel reads of a row
-  std::int64_t elements_;              // of the input
+  std::int64_t rows_, along_;  // of a window; products along a row
+  std::int64_t columns_;       // that a kernel reads of a row
+  std::int64_t elements_;      // of the input
 };
 
 }  // namespace convtune::cpu
