@@ -30,7 +30,7 @@
 #include "unit/cpu/real_tensors.h"
 
 namespace {
-thread_local std::size_t aligned_bytes = 0;  // of this thread's aligned allocations
+thread_local std::size_t aligned_bytes = 0;  // this thread has allocated
 }  // namespace
 
 // Counts what algorithms take for their working memory.

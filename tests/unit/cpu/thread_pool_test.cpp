@@ -32,7 +32,7 @@ void run_on_two() {
 
 #if !defined(__SANITIZE_THREAD__)  // which dies in a child that starts threads after its parent did
 
-// What `work` says in a forked child; -1 where the child hangs or dies.
+// Returns the answer of `work` in a forked child; -1 where the child hangs or dies.
 int in_a_child(const std::function<int()>& work) {
   const pid_t child = ::fork();
   if (child == 0) {
