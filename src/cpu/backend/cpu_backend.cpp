@@ -19,6 +19,7 @@
 #include "contract/backend.h"
 #include "cpu/base/memory_limit.h"
 #include "cpu/base/openmp.h"
+#include "cpu/base/parallel.h"
 #include "cpu/base/processors.h"
 #include "cpu/base/thread_pool.h"
 #include "cpu/base/undisturbed.h"
