@@ -155,6 +155,11 @@ typedef struct convtune_cpu_executor {
  * stay until another executor is set and no convolution runs that began before. Vendors' libraries keep their
  * threads. */
 CONVTUNE_API convtune_status convtune_set_cpu_executor(const convtune_cpu_executor* executor);
+/* For a program whose other work runs on GNU's OpenMP, as PyTorch's does; 1: convolutions run in its regions
+ * from now on, 0: on convtune's threads. Its threads wait on their processors for some milliseconds after
+ * each region, and others hardly get them. Where processors are busy, regions wait for threads that have not
+ * begun. */
+CONVTUNE_API convtune_status convtune_share_openmp_threads(int32_t share);
 
 /* A convolution planned once and run often. Immutable: any number of threads may run it. It may be freed
  * while work that it queued waits on a stream, but not while a thread is in a call with it, nor while a CUDA

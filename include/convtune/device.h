@@ -51,6 +51,11 @@ struct CpuExecutor {
 // null: on convtune's threads again, as many as at first. What its context points to must stay until another
 // one is set and no convolution runs that began before. Vendors' libraries keep the threads that they have.
 void set_cpu_executor(const CpuExecutor* executor);
+// For a program whose other work runs on GNU's OpenMP, as PyTorch's does: whether convolutions run in
+// OpenMP's regions, too, from now on. Its threads wait on their processors for some milliseconds after each
+// region, and others hardly get them. Where processors are busy, regions wait for threads that have not
+// begun.
+void share_openmp_threads(bool share);
 
 // One thing that convtune looked for: a library, an instruction set, a folder.
 struct Probe {

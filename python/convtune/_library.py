@@ -153,6 +153,7 @@ def _declare(library: ctypes.CDLL) -> None:
         "problem_bytes": (status, [problem, POINTER(c_double)]),
         "devices": (status, [text]),
         "set_cpu_threads": (status, [c_int32]),
+        "share_openmp_threads": (status, [c_int32]),
         "plan": (status, [problem, c_char_p, c_char_p, c_char_p, POINTER(c_void_p)]),
         "convolution_free": (None, [c_void_p]),
         "plan_json": (status, [c_void_p, text]),

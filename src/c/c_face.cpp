@@ -230,6 +230,10 @@ convtune_status convtune_set_cpu_executor(const convtune_cpu_executor* executor)
   });
 }
 
+convtune_status convtune_share_openmp_threads(int32_t share) {
+  return guarded([&] { convtune::share_openmp_threads(share != 0); });
+}
+
 convtune_status convtune_plan(const convtune_problem* problem, const char* device, const char* algorithm,
                               const char* config, convtune_convolution** convolution) {
   if (convolution) *convolution = nullptr;

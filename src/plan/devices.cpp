@@ -11,6 +11,7 @@
 #include "convtune/device.h"
 #include "convtune/error.h"
 #include "cpu/backend/cpu_backend.h"
+#include "cpu/base/openmp.h"
 #include "cpu/onednn/onednn.h"
 #include "cpu/onednn/onednn_api.h"
 #include "cuda/backend/cuda.h"
@@ -110,6 +111,10 @@ void set_cpu_executor(const CpuExecutor* executor) {
   if (executor && executor->parallel_for == nullptr)
     throw Error(ErrorKind::invalid_argument, "an executor needs a function parallel_for, which is null");
   cpu::set_executor(executor);
+}
+
+void share_openmp_threads(bool share) {
+  cpu::share_openmp(share);
 }
 
 std::vector<Probe> probe_environment() {

@@ -20,9 +20,13 @@ What it promises, with the reasons in docs/decisions/0012-pytorch.md:
 
 from __future__ import annotations
 
+from .. import _library
 from . import flops as _flops  # noqa: F401  (registers them)
 from .functional import conv2d, conv3d, forget_packed
 from .native import operator
 from .run import convolution_of, problem_of
+
+# PyTorch's threads wait on their processors after each of its operators.
+_library.check(_library.library.convtune_share_openmp_threads(1))
 
 __all__ = ["conv2d", "conv3d", "convolution_of", "forget_packed", "operator", "problem_of"]

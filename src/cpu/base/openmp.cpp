@@ -5,13 +5,21 @@
 #include <pthread.h>
 
 #include <atomic>
+#include <chrono>
 #include <vector>
 
 namespace convtune::cpu {
 namespace {
 
-// The most that this thread's team has had.
+using Clock = std::chrono::steady_clock;
+
+// The most that this thread's team has had, and when its last region ended, in whose wake others wait.
 thread_local int team_size = 1;
+thread_local constinit Clock::time_point last_region;
+constexpr std::chrono::milliseconds kTeamWaits{4};
+// A region whose end takes so much longer than its caller's work has a thread that is not on a processor.
+constexpr std::chrono::microseconds kLate{200};
+constinit std::atomic<bool> shared = false;
 
 // A forked child has the thread that forked and no other, but libgomp's list of a team's other threads, and
 // its first region would wait for them for ever (Python's multiprocessing forks). So the thread that forks
@@ -20,6 +28,7 @@ thread_local int team_size = 1;
 void let_go_of_team() {
   if (team_size > 1) omp_pause_resource_all(omp_pause_soft);
   team_size = 1;
+  last_region = {};
 }
 // When the library is loaded: older C libraries hold a lock while handlers run, and registering one takes it.
 [[maybe_unused]] const int team_handler = ::pthread_atfork(let_go_of_team, nullptr, nullptr);
@@ -55,6 +64,26 @@ int openmp_team_of(int threads) {
   return team;
 }
 
+void share_openmp(bool shares) {
+  shared = shares;
+}
+
+bool team_waits() {
+  return shared.load(std::memory_order_relaxed) ||
+         (last_region != Clock::time_point() && Clock::now() - last_region < kTeamWaits);
+}
+
+void work_in_team(int members, void (*member)(void* context, int index), void* context) {
+  Clock::time_point done;
+#pragma omp parallel num_threads(openmp_team_of(members))
+  {
+    member(context, omp_get_thread_num());
+    if (omp_get_thread_num() == 0) done = Clock::now();
+  }
+  const auto now = Clock::now();
+  last_region = now - done > kLate ? Clock::time_point() : now;
+}
+
 // Threads that a team gets later are made by one that holds signals, and begin so.
 SignalsHeld::SignalsHeld(int threads) {
   sigset_t waiting;
@@ -67,6 +96,11 @@ SignalsHeld::SignalsHeld(int threads) {
   held = threads;
 #pragma omp parallel num_threads(threads)
   if (omp_get_thread_num() != 0) pthread_sigmask(SIG_BLOCK, &waiting, nullptr);
+}
+
+SignalsHeld::~SignalsHeld() {
+  pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  if (team_size > 1) last_region = Clock::now();
 }
 
 }  // namespace convtune::cpu

@@ -15,13 +15,22 @@ int openmp_threads();
 // the team was as large before.
 int openmp_team_of(int threads);
 
+// Calls member(context, i) for i from 0 to members - 1, or to less, on a team of this thread's.
+void work_in_team(int members, void (*member)(void* context, int index), void* context);
+
+// Whether the other threads of this thread's team wait on their processors for the next region, as they do
+// for some milliseconds after one: oneDNN ran, or all that surrounds the loops runs on OpenMP
+// (share_openmp()). Loops of ours use them then, since other threads would not get their processors.
+bool team_waits();
+void share_openmp(bool shares);
+
 // While one lives, handlers of signals wait, on the thread that made it and on the others of its team (on
 // those for good): for code that a handler on its thread's stack would break. Signals that tell of an error
 // in the code itself are not held.
 class SignalsHeld {
  public:
   explicit SignalsHeld(int threads);
-  ~SignalsHeld() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  ~SignalsHeld();
   SignalsHeld(const SignalsHeld&) = delete;
   SignalsHeld& operator=(const SignalsHeld&) = delete;
 

@@ -2,6 +2,7 @@
 #include "cpu/base/parallel.h"
 
 #include "convtune/device.h"
+#include "cpu/base/openmp.h"
 #include "cpu/base/thread_pool.h"
 
 namespace convtune::cpu {
@@ -23,6 +24,8 @@ void run_members(int members, void (*member)(void* context, int index), void* co
   if (members == 1) return member(context, 0);
   if (const CpuExecutor* const theirs = executor_in_use.load(std::memory_order_acquire))
     theirs->parallel_for(theirs->context, members, member, context);
+  else if (team_waits())
+    work_in_team(members, member, context);
   else
     work_together(members, member, context);
 }

@@ -30,8 +30,9 @@ using Word = std::atomic<std::uint32_t>;
 using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 
-// A worker without a loop looks for one for so long before it sleeps, if the last one came as soon.
-constexpr microseconds kLook{50};
+// A worker without a loop looks for one for so long before it sleeps, if the last one came as soon; for
+// longer where nobody else has wanted its processor for a while.
+constexpr microseconds kLook{50}, kLongLook{1000};
 // It was not on a processor between two looks at the clock that lie further apart.
 constexpr microseconds kAway{50};
 // A worker offers its processor after so long, and leaves its loop before it does: Linux takes a processor
@@ -130,19 +131,39 @@ bool join(int at, int& processor) {
   return true;
 }
 
-// Returns when there may be a loop. Looks for it where that is worth it: the last one came soon, this
-// processor is not the last caller's, and no other process has it.
+// Moves this thread to another processor, if it may run on one: where a caller works, the system lets it run
+// only once the caller sleeps, and wakes it there the next time.
+void leave_processor(int processor) {
+  cpu_set_t all, others;
+  if (::sched_getaffinity(0, sizeof all, &all) != 0 || CPU_COUNT(&all) < 2) return;
+  others = all;
+  CPU_CLR(processor, &others);
+  ::sched_setaffinity(0, sizeof others, &others);
+  ::sched_setaffinity(0, sizeof all, &all);
+}
+
+// Returns when there may be a loop. Looks for it where that is worth it: the last one came soon, and no other
+// process wants the processor.
 void wait_for_loop(bool awake, int callers_processor) {
+  const bool undisturbed = stint >= 8 * kStint;
+  const Clock::duration longest = undisturbed ? kLongLook : kLook;
   const auto start = Clock::now();
   auto last = start;
-  awake = awake && ::sched_getcpu() != callers_processor;
+  awake = awake || undisturbed;
+  if (::sched_getcpu() == callers_processor) leave_processor(callers_processor);
   for (int i = 1; awake; ++i) {
     if (open.load(std::memory_order_relaxed) != 0) return;
     relax();
     if (i % 16 != 0) continue;
     const auto now = Clock::now();
-    awake = now - start < kLook && now - last < kAway;
+    if (now - last > kAway) stint = kStint;
+    awake = now - start < longest && now - last < kAway;
     last = now;
+    if (undisturbed && now - stint_began > kLook) {
+      offer_processor();
+      awake = awake && stint > kStint;
+      last = stint_began;
+    }
   }
   asleep.fetch_add(1);
   looking.fetch_sub(1);

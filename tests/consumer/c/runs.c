@@ -193,6 +193,9 @@ static void on_an_executor(void) {
   executed = 0;
   planned_packed_run("reference");
   CHECK(executed == 0);
+  CHECK(convtune_share_openmp_threads(1) == CONVTUNE_OK);
+  planned_packed_run("reference");
+  CHECK(convtune_share_openmp_threads(0) == CONVTUNE_OK);
   CHECK(convtune_set_cpu_threads(2) == CONVTUNE_OK);
 }
 

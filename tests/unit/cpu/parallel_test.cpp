@@ -239,6 +239,22 @@ TEST(ParallelFor, WorksInsideARegionOfTheCallers) {
     for (const auto& count : row) ASSERT_EQ(count.load(), 1);
 }
 
+#if !defined(__SANITIZE_THREAD__)  // which cannot see OpenMP's fork and join
+TEST(ParallelFor, WorksInOpenMpsRegionsWhereTheProgramDoes) {
+  share_openmp_threads(true);
+  std::vector<std::atomic<int>> touched(1000);
+  std::atomic<int> in_regions = 0;
+  for (int threads = 1; threads <= 8; ++threads)
+    parallel_for(threads, 1000, [&](std::int64_t begin, std::int64_t end) {
+      if (omp_in_parallel()) ++in_regions;
+      for (std::int64_t i = begin; i < end; ++i) ++touched[static_cast<std::size_t>(i)];
+    });
+  share_openmp_threads(false);
+  EXPECT_TRUE(std::all_of(touched.begin(), touched.end(), [](const auto& times) { return times == 8; }));
+  EXPECT_EQ(in_regions > 0, omp_get_thread_limit() > 1);
+}
+#endif
+
 // ---- On the program's threads ----
 
 // A pool as programs have them: a queue of calls, of which the caller does none.
