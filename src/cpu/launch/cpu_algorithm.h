@@ -10,6 +10,7 @@
 
 #include "contract/backend.h"
 #include "cpu/launch/source_hashes.h"
+#include "cpu/model/store_work.h"
 #include "cpu/tile/instruction_sets.h"
 #include "cpu/tile/memory_plan.h"
 #include "problem/config_fields.h"
@@ -98,8 +99,13 @@ class CpuAlgorithmOf : public CpuAlgorithm {
   }
   std::optional<double> estimated_us(const ConvProblem& problem, const DeviceInfo& device,
                                      const Config& config) const final {
+    const auto typed = from_config<Typed>(config);
+    int bits = widest_vector_bits(device);
+    if constexpr (requires { typed.vector_bits; }) bits = typed.vector_bits;
+    const ConvProblem plane = in_plane(problem);
     // Of cycles over all threads only the ratios count, and a clock of 3 GHz is near any processor's.
-    return parts_.cycles(in_plane(problem), device, from_config<Typed>(config)) / (3000.0 * device.units);
+    const double cycles = parts_.cycles(plane, device, typed) + activation_cycles(plane, bits);
+    return cycles / (3000.0 * device.units);
   }
   std::unique_ptr<Executable> build(const ConvProblem& problem, const DeviceInfo& device,
                                     const Config& config) const final {

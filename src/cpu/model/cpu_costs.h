@@ -30,6 +30,8 @@ namespace convtune::cpu {
   ROW(half_line_in_caches, 0.25, "Zen 3", "2026-11-28", "share of both where stores go through the caches")  \
   ROW(short_piece_bytes, 8192, "Zen 3", "2026-11-28", "bytes of a plane's piece that are read as fast")      \
   ROW(short_piece_line, 12, "Zen 3", "2026-11-28", "a line of a shorter piece")                              \
+  /* Epilogues. */                                                                                           \
+  ROW(exponential, 11, "Zen 5", "2026-11-29", "a vector of outputs by an activation that takes one")         \
   /* Shares of a cache that a working set may take before it is read from farther away. */                   \
   ROW(weights_of_l3, 0.25, "Zen 5", "2026-11-23", "share of L3 that keeps weights between tasks")            \
   /* winograd: 3x3 filters of stride 1. */                                                                   \

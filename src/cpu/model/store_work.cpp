@@ -18,6 +18,23 @@ void add_stores(CpuWork& work, const ConvProblem& problem, const DeviceInfo& inf
   work.add(&CpuCosts::store_far, vectors * task_bytes / (task_bytes + l2));
 }
 
+double activation_cycles(const ConvProblem& problem, int vector_bits) {
+  switch (problem.activation) {
+    case Activation::silu:
+    case Activation::gelu_erf:
+    case Activation::gelu_tanh:
+    case Activation::sigmoid:
+      return cpu_costs().exponential * static_cast<double>(problem.output_elements()) * 32 / vector_bits;
+    case Activation::none:
+    case Activation::relu:
+    case Activation::clip:
+    case Activation::hardswish:
+    case Activation::leaky_relu:
+      break;
+  }
+  return 0;
+}
+
 void add_meeting_stores(CpuWork& work, const ConvProblem& problem, const DeviceInfo& info, int stream,
                         double vectors) {
   if (stream == 2) return work.add(&CpuCosts::store_staggered, vectors);

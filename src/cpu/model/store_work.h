@@ -1,4 +1,4 @@
-// Terms that several algorithms of the CPU have alike: stores of outputs, and windows of planes.
+// Terms that several algorithms of the CPU have alike: activations, stores of outputs, and windows of planes.
 #pragma once
 
 #include "convtune/device.h"
@@ -15,6 +15,10 @@ namespace convtune::cpu {
 // by the times of five runs, and others alike.
 void add_stores(CpuWork& work, const ConvProblem& problem, const DeviceInfo& info, bool past_caches,
                 double task_bytes, double vectors);
+
+// Cycles that the activation takes of all outputs, in vectors of so many bits. Those of a few instructions
+// hide behind stores.
+double activation_cycles(const ConvProblem& problem, int vector_bits);
 
 // Adds to `vectors` stores their waits where lines of several planes meet (cpu/tile/stagger.h), on processors
 // that let them wait, unless they are staggered. `stream` as in the configs.

@@ -69,17 +69,7 @@ void finish(const float* acc, float bias, const Epilogue& epilogue, const Output
             std::int64_t count) {
   const Floats d;
   const Vector b = hn::Set(d, bias);
-  if (to.residual != nullptr || !epilogue.has_bounds())
-    return finish_run([&](std::int64_t i) HWY_ATTR { return hn::Add(hn::LoadU(d, acc + i), b); }, epilogue,
-                      to, count);
-  for (std::int64_t i = 0; i < count; i += kLanes) {
-    const Vector value =
-        activate<Activation::clip>(hn::Add(hn::LoadU(d, acc + i), b), epilogue.alpha, epilogue.beta);
-    if (count - i >= kLanes)
-      store(value, to.y + i);
-    else
-      store_lanes(value, to.y + i, 0, count - i);
-  }
+  finish_run([&](std::int64_t i) HWY_ATTR { return hn::Add(hn::LoadU(d, acc + i), b); }, epilogue, to, count);
 }
 
 void fence() {

@@ -178,9 +178,24 @@ HWY_INLINE void store_tile(const SizedVector (&values)[rows][vectors], const Til
   }
 }
 
+template <Activation activation, class T, class Sums>
+HWY_INLINE void activate_run(Sums&& sums, const Epilogue& epilogue, T* y, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; i += kLanes) {
+    const Vector value = activate<activation>(sums(i), epilogue.alpha, epilogue.beta);
+    if (count - i >= kLanes)
+      store(value, y + i);
+    else
+      store_lanes(value, y + i, 0, count - i);
+  }
+}
+
 // y[i] = act(sums(i) + residual[i]) for i in [0, count), where sums(i) is a vector from i on.
 template <class T, class Sums>
 HWY_INLINE void finish_run(Sums&& sums, const Epilogue& epilogue, const Outputs<T>& to, std::int64_t count) {
+  if (to.residual == nullptr && epilogue.has_bounds())
+    return activate_run<Activation::clip>(sums, epilogue, to.y, count);
+  if (to.residual == nullptr && epilogue.is_short())
+    return activate_run<Activation::leaky_relu>(sums, epilogue, to.y, count);
   constexpr int kVectors = 4;
   for (std::int64_t i = 0; i < count; i += kVectors * kLanes) {
     SizedVector values[1][kVectors];

@@ -43,6 +43,15 @@ TEST(TaskGrid, TheFirstThreadHasMostWhereTheLastTilesAreCut) {
   EXPECT_DOUBLE_EQ((TaskGrid{.planes = 3}.longest_share(2)), 2 / 1.5);
 }
 
+TEST(ActivationCycles, CountVectorsOfExponentials) {
+  const auto cycles = [](const char* text, int bits) {
+    return activation_cycles(parse_problem(text), bits) / cpu_costs().exponential;
+  };
+  EXPECT_DOUBLE_EQ(cycles("mb2ic3ih8oc16kh3ph1 act=silu", 512), 2 * 8 * 8);
+  EXPECT_DOUBLE_EQ(cycles("mb2ic3ih8oc16kh3ph1 act=gelu_erf", 128), 4 * 2 * 8 * 8);
+  EXPECT_EQ(cycles("mb2ic3ih8oc16kh3ph1 act=leaky_relu:0.1", 512), 0);
+}
+
 TEST(TaskGrid, ThreadsWithoutATaskAreLost) {
   EXPECT_DOUBLE_EQ(TaskGrid{}.longest_share(16), 16);
 }

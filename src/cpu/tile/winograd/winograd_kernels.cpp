@@ -339,14 +339,7 @@ void finish_pixel(const float* sums, const float* bias, const Epilogue& epilogue
   const auto sum = [&](std::int64_t k) HWY_ATTR {
     return hn::Add(hn::LoadU(Floats(), sums + k), hn::LoadU(Floats(), bias + k));
   };
-  if (to.residual != nullptr || !epilogue.has_bounds()) return finish_run(sum, epilogue, to, count);
-  for (std::int64_t k = 0; k < count; k += kLanes) {
-    const Vector v = activate<Activation::clip>(sum(k), epilogue.alpha, epilogue.beta);
-    if (count - k >= kLanes)
-      store(v, to.y + k);
-    else
-      store_lanes(v, to.y + k, 0, count - k);
-  }
+  finish_run(sum, epilogue, to, count);
 }
 
 // Unused where winograd_kernels() has no width for the target.
