@@ -180,8 +180,9 @@ HWY_INLINE void store_tile(const SizedVector (&values)[rows][vectors], const Til
 
 template <Activation activation, class T, class Sums>
 HWY_INLINE void activate_run(Sums&& sums, const Epilogue& epilogue, T* y, std::int64_t count) {
+  const float alpha = epilogue.alpha, beta = epilogue.beta;  // which stores to y cannot be taken to change
   for (std::int64_t i = 0; i < count; i += kLanes) {
-    const Vector value = activate<activation>(sums(i), epilogue.alpha, epilogue.beta);
+    const Vector value = activate<activation>(sums(i), alpha, beta);
     if (count - i >= kLanes)
       store(value, y + i);
     else
@@ -189,13 +190,10 @@ HWY_INLINE void activate_run(Sums&& sums, const Epilogue& epilogue, T* y, std::i
   }
 }
 
-// y[i] = act(sums(i) + residual[i]) for i in [0, count), where sums(i) is a vector from i on.
+// As finish_run(), through stored tiles. Apart from that, whose callers would else set up their frames.
 template <class T, class Sums>
-HWY_INLINE void finish_run(Sums&& sums, const Epilogue& epilogue, const Outputs<T>& to, std::int64_t count) {
-  if (to.residual == nullptr && epilogue.has_bounds())
-    return activate_run<Activation::clip>(sums, epilogue, to.y, count);
-  if (to.residual == nullptr && epilogue.is_short())
-    return activate_run<Activation::leaky_relu>(sums, epilogue, to.y, count);
+HWY_NOINLINE void finish_stored_run(const Sums& sums, const Epilogue& epilogue, const Outputs<T>& to,
+                                    std::int64_t count) {
   constexpr int kVectors = 4;
   for (std::int64_t i = 0; i < count; i += kVectors * kLanes) {
     SizedVector values[1][kVectors];
@@ -207,6 +205,16 @@ HWY_INLINE void finish_run(Sums&& sums, const Epilogue& epilogue, const Outputs<
     finish_tile(values, epilogue, place, at.residual);
     store_tile(values, place);
   }
+}
+
+// y[i] = act(sums(i) + residual[i]) for i in [0, count), where sums(i) is a vector from i on.
+template <class T, class Sums>
+HWY_INLINE void finish_run(Sums&& sums, const Epilogue& epilogue, const Outputs<T>& to, std::int64_t count) {
+  if (to.residual == nullptr && epilogue.has_bounds())
+    return activate_run<Activation::clip>(sums, epilogue, to.y, count);
+  if (to.residual == nullptr && epilogue.is_short())
+    return activate_run<Activation::leaky_relu>(sums, epilogue, to.y, count);
+  finish_stored_run(sums, epilogue, to, count);
 }
 
 }  // namespace HWY_NAMESPACE
