@@ -87,7 +87,8 @@ HWY_INLINE void finish_tile(SizedVector (&values)[rows][vectors], const Epilogue
                             const TilePlace<T>& to, const void* residual) {
   if (HWY_UNLIKELY(residual != nullptr || !epilogue.is_short())) {
     const Floats d;
-    HWY_ALIGN float stored[rows * vectors * kLanes];
+    static_assert(rows * vectors * kLanes <= kMostTileFloats);
+    float* const stored = tile_buffer();
     CONVTUNE_UNROLL
     for (int i = 0; i < rows * vectors; ++i)
       hn::Store(values[i / vectors][i % vectors], d, stored + i * kLanes);

@@ -25,6 +25,11 @@ inline Epilogue epilogue_of(const ConvProblem& problem) {
   return {problem.activation, problem.alpha, problem.beta};
 }
 
+// Memory of this thread's for a register tile that is stored to be finished. In a kernel's own frame it would
+// cost each of its calls the alignment of that.
+constexpr std::int64_t kMostTileFloats = 32 * 16;
+float* tile_buffer();
+
 // Where outputs go, and the residual that is added to them: null, or as they lie, and perhaps they
 // themselves.
 template <class T>

@@ -37,3 +37,14 @@ void activate_stored(float* values, std::int64_t vectors, Activation activation,
 }  // namespace HWY_NAMESPACE
 }  // namespace convtune::cpu
 HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace convtune::cpu {
+
+float* tile_buffer() {
+  alignas(64) static thread_local float buffer[kMostTileFloats];
+  return buffer;
+}
+
+}  // namespace convtune::cpu
+#endif
