@@ -7,6 +7,8 @@
 #include <new>
 #include <vector>
 
+#include "convtune/language.h"
+
 namespace convtune {
 
 template <class T>

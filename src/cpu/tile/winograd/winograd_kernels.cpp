@@ -108,7 +108,8 @@ HWY_INLINE void strip_part(const WinogradPartStep& step, const float* base, std:
     products(0, v);
     const auto meant = hn::FirstN(f, static_cast<std::size_t>(std::min<std::int64_t>(end, kLanes)));
     CONVTUNE_UNROLL
-    for (int j = 0; j <= taps; ++j) store_lanes(hn::IfThenElseZero(meant, v[j]), to[j], skip, kLanes);
+    for (int j = 0; j <= taps; ++j)
+      store_lanes(hn::IfThenElseZero(meant, static_cast<Vector>(v[j])), to[j], skip, kLanes);
     t = kLanes;
   }
   for (; t + kLanes <= end; t += kLanes) {
