@@ -85,6 +85,14 @@ const char* const kProblems[] = {
     "g35mb1ic35ih6iw9oc35kh3ph1 layout=nhwc residual=1", "g5mb2ic5ih9iw37oc5kh3ph1 residual=1 dtype=bf16",
     "g35mb1ic35ih9iw17oc35kh3ph1 dtype=bf16 layout=nhwc residual=1", "g8mb1ic32ih9iw17oc32kh3ph1 layout=nhwc",
     "g9mb1ic36ih6iw9oc36kh3ph1 residual=1 dtype=bf16 layout=nhwc",
+    // One row: causal, as long as the image or longer, dilated, of stride 2.
+    "g35mb2ic35ih1iw130oc35kh1kw4ph0pw3 pad_right=0 act=silu",
+    "g35mb2ic35ih1iw130oc35kh1kw4ph0pw3 pad_right=0 layout=nhwc act=silu residual=1",
+    "g35mb1ic35ih1iw300oc35kh1kw31ph0pw15 dtype=bf16",
+    "g35mb1ic35ih1iw70oc35kh1kw31ph0pw15 dtype=bf16 layout=nhwc residual=1",
+    "g16mb1ic16ih1iw60oc16kh1kw100ph0pw99 pad_right=0 layout=nhwc",
+    "g3mb1ic3ih1iw60oc3kh1kw100ph0pw99 pad_right=0", "g3mb1ic3ih1iw301oc3kh1kw9sw2ph0pw4 residual=1",
+    "g20mb1ic20ih1iw301oc20kh1kw9ph0pw12dw2 layout=nhwc act=relu",
     // Fewer products: 3x3 filters, dilated ones, parts of others; rows of a few channels.
     "mb2ic16ih9iw11oc17kh3ph1 precision=tf32 act=relu",
     "g2mb1ic32ih7iw8oc36kh3ph2 precision=fp32 act=clip:-1:1",

@@ -79,6 +79,50 @@ TEST(Depthwise, EveryTileOfEveryInstructionSet) {
   EXPECT_GT(grouped, 60);  // bf16 in groups is for avx512_bf16 alone
 }
 
+// Filters of every length round a register tile's, causal, with padding on both sides or none, wider than the
+// image too; strides, dilations that divide a vector or do not; special numbers beside padding and in it.
+TEST(Depthwise, RowsOfLongFilters) {
+  int checked = 0;
+  std::uint64_t draw = 0;
+  for (const int taps : {1, 4, 9, 15, 16, 17, 31, 33, 64, 130})
+    for (const int width : {1, 20, 97, 288, 700})
+      for (const char* layout : {"nchw", "nhwc"}) {
+        const std::uint64_t bits = random_bits(6, draw++);
+        const bool bf16 = bits % 2 == 0;
+        const int channels = (bf16 ? 32 : 16) + static_cast<int>(bits / 2 % 9);
+        const int stride = 1 + static_cast<int>(bits / 32 % 2);
+        const int dilation = std::vector<int>{0, 0, 0, 1, 2, 7, 31}[bits / 64 % 7];
+        const int reach = (taps - 1) * (dilation + 1);
+        const int left = std::vector<int>{reach, reach, reach / 2, 0}[bits / 512 % 4];
+        const int right = std::max(left == reach ? 0 : reach - left, reach + 1 - width - left);
+        ConvProblem problem = parse_problem(
+            fmt::format("g{0}mb{1}ic{0}ih{2}iw{3}oc{0}kh{2}kw{4}ph0pw{5}dw{6}sw{7} pad_right={8} layout={9}",
+                        channels, 1 + bits / 4096 % 2, 1 + bits / 8192 % 5 / 4, width, taps, left, dilation,
+                        stride, right, layout));
+        problem.residual = bits / 65536 % 3 == 0;
+        if (bits / 1048576 % 2 == 0) problem.activation = Activation::relu;
+        if (bf16) problem.dtype = DType::bf16;
+        Testbed exact(problem, cpu::backend(), TestData::integer, 7, 0),
+            special(problem, cpu::backend(), TestData::non_finite, 7, 0);
+        for (int vector_bits = cpu::widest_vector_bits(info()); vector_bits >= 128; vector_bits /= 2)
+          for (const int tile : {1, 2, 7, 11, 14})
+            for (const int cols : {0, 32, 96}) {
+              cpu::DepthwiseConfig config{vector_bits, 0, tile, 0, checked % 2, cols};
+              const auto accepts = [&] {
+                return bool(cpu::direct_depthwise().accepts(problem, info(), to_config(config)));
+              };
+              if (!accepts()) config.stream = 0;
+              if (!accepts()) continue;
+              const auto executable = cpu::direct_depthwise().build(problem, info(), to_config(config));
+              for (Testbed* bed : {&exact, &special})
+                EXPECT_EQ(bed->check(*executable).failure, "")
+                    << to_string(problem) << " with " << to_string(to_config(config));
+              ++checked;
+            }
+      }
+  EXPECT_GT(checked, 400);
+}
+
 // Tells whether the widest vectors have kernels that read a row once.
 bool has_rows() {
   const ConvProblem problem = parse_problem("g3mb1ic3ih9iw9oc3kh3ph1");
@@ -152,6 +196,12 @@ TEST(Depthwise, StepsAsideWithAReason) {
   EXPECT_EQ(has_rows(), bool(cpu::direct_depthwise().accepts(
                             problem, info(), to_config(cpu::DepthwiseConfig{bits, 0, 0, 0, 1}))));
   EXPECT_FALSE(cpu::direct_depthwise().accepts(problem, info(), to_config(cpu::DepthwiseConfig{128, 0, 0})));
+  EXPECT_FALSE(cpu::direct_depthwise().accepts(problem, info(),
+                                               to_config(cpu::DepthwiseConfig{bits, 0, 4, 0, 0, 32})));
+  EXPECT_TRUE(cpu::direct_depthwise().accepts(problem, info(),
+                                              to_config(cpu::DepthwiseConfig{bits, 0, 1, 0, 0, 32})));
+  EXPECT_FALSE(cpu::direct_depthwise().accepts(problem, info(),
+                                               to_config(cpu::DepthwiseConfig{bits, 0, 1, 0, 0, 33})));
   problem.dilation_w = 2;
   EXPECT_FALSE(cpu::direct_depthwise().accepts(problem, info(), to_config(cpu::DepthwiseConfig{bits, 0, 0})));
 }

@@ -7,8 +7,8 @@
 #define HWY_TARGET_INCLUDE "cpu/algorithms/direct_depthwise/depthwise_bf16_kernels.cpp"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 
+#include "cpu/algorithms/direct_depthwise/depthwise_long_rows-inl.h"
 #include "cpu/algorithms/direct_depthwise/depthwise_pixels-inl.h"
-#include "cpu/algorithms/direct_depthwise/depthwise_planes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 #if HWY_TARGET != HWY_SCALAR
@@ -16,7 +16,7 @@ namespace convtune::cpu {
 namespace HWY_NAMESPACE {
 
 // Unused where depthwise_kernels() has no width for the target.
-[[maybe_unused]] constexpr DepthwiseKernels<Bf16> kOfType = {kLanes, plane_kernels_of<Bf16>,
+[[maybe_unused]] constexpr DepthwiseKernels<Bf16> kOfType = {kLanes, kernels_first<Bf16>,
                                                              pixel_kernel_of<Bf16>};
 
 }  // namespace HWY_NAMESPACE

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <utility>
 
@@ -37,6 +38,25 @@ int least_bits(const ConvProblem& problem) {
   return problem.dtype.x == DType::bf16 ? std::max(512, 16 * group) : std::max(128, 32 * group);
 }
 
+// The register tiles that have kernels of their own.
+template <class T>
+std::set<int> tile_choices(const ConvProblem& problem, const DepthwiseKernels<T>& kernels) {
+  std::set<int> choices;
+  if (problem.layout == Layout::nchw) {
+    for (const int rows : {kAllRows, 1, 2, 4, 8})
+      if (kernels.planes(plane_tile(problem, rows)) != nullptr) choices.insert(rows);
+    return choices;
+  }
+  int most = 1;
+  while (most < kMostPixels && kernels.pixels(pixel_tile(problem), most + 1) != nullptr) ++most;
+  for (const int pixels : {1, 2, 4, 6, 8, 11, 14}) choices.insert(std::min(pixels, most));
+  return choices;
+}
+std::set<int> tile_choices(const ConvProblem& problem, int bits) {
+  return problem.dtype.x == DType::bf16 ? tile_choices(problem, *depthwise_kernels<Bf16>(bits))
+                                        : tile_choices(problem, *depthwise_kernels<float>(bits));
+}
+
 // One plane of the output, row after row: multiply-adds, and vectors that come and go.
 CpuWork row_work(const ConvProblem& problem, const DeviceInfo& info, const DepthwiseConfig& config,
                  const DepthwiseGeometry& g) {
@@ -56,13 +76,40 @@ CpuWork row_work(const ConvProblem& problem, const DeviceInfo& info, const Depth
   return work;
 }
 
-// One plane of the output.
+// One long row of the output.
 template <class T>
-CpuWork plane_work(const ConvProblem& problem, const DepthwiseConfig& config, const DepthwiseGeometry& g) {
+CpuWork long_row_work(const ConvProblem& problem, const DeviceInfo& info, const DepthwiseConfig& config,
+                      const DepthwiseGeometry& g) {
+  const DepthwiseKernels<T>& kernels = *depthwise_kernels<T>(config.vector_bits);
+  const std::int64_t sums = accumulators<T>(problem.stride_w), columns = kernels.lanes * sums;
+  const double vectors = number((g.output_cols - 1) / columns + 1),
+               most = number(kernels.planes(plane_tile(problem, 1))->vectors);
+  const double blocks = std::ceil(vectors / most), width = vectors / blocks;
+  // Taps of a phase use what the one before them has loaded, all but a vector, mostly across two lines.
+  const std::int64_t loads = sizeof(T) == 4 ? problem.stride_w : 1,
+                     phases = tap_phases(problem.s, problem.dilation_w, columns * problem.stride_w);
+  const double taps = number(problem.s) / number(phases), calls = number(g.output_rows) * blocks;
+  const double runs = calls * number(problem.r * phases);
+  const bool leaves_cache = !caches_keep(problem, info), suits = leaves_cache == (config.stream != 0);
+  CpuWork work;
+  work.add_steps(runs, taps * width * number(sums),
+                 (width + taps - 1) * number(loads) * cpu_costs().planes_loads_a_vector + taps, taps);
+  work.add(&CpuCosts::planes_input_row, runs);
+  work.add(&CpuCosts::planes_output, calls * width);
+  work.add(suits ? &CpuCosts::planes_row_store : &CpuCosts::planes_row_store_amiss, calls * width);
+  work.add(&CpuCosts::planes_call, calls);
+  return work;
+}
+
+// One plane of the output, some rows at a time.
+template <class T>
+CpuWork plane_work(const ConvProblem& problem, const DeviceInfo& info, const DepthwiseConfig& config,
+                   const DepthwiseGeometry& g) {
   const CpuCosts& costs = cpu_costs();
   const DepthwiseKernels<T>& kernels = *depthwise_kernels<T>(config.vector_bits);
   PlaneTile tile = plane_tile(problem, config.tile);
   while (tile.rows > 1 && (kernels.planes(tile) == nullptr || tile.rows / 2 >= g.output_rows)) tile.rows /= 2;
+  if (tile.rows == 1 && tile.slides) return long_row_work<T>(problem, info, config, g);
   const std::int64_t vectors =
       ((g.output_cols - 1) / (kernels.lanes * accumulators<T>(problem.stride_w)) + 1) *
       accumulators<T>(problem.stride_w);
@@ -112,7 +159,8 @@ CpuWork pixel_work(const ConvProblem& problem, const DeviceInfo& info, const Dep
   work.add(&CpuCosts::pixels_call, tiles * vectors / together);
   // The input of a register tile that does not stay in the first cache for the next one.
   const double read = 4 * number(problem.r) * columns * together * number(g.lanes);
-  if (read > costs.pixels_of_l1 * CpuTarget(info).l1_bytes) work.repeat(costs.pixels_far);
+  if (!pixels_slide(problem) && read > costs.pixels_of_l1 * CpuTarget(info).l1_bytes)
+    work.repeat(costs.pixels_far);
   return work;
 }
 
@@ -122,11 +170,11 @@ double depthwise_cycles(const ConvProblem& problem, const DeviceInfo& info, cons
   const DepthwiseGeometry g(problem, config);
   CpuWork work = g.channels_last                  ? pixel_work(problem, info, config, g)
                  : config.tile == kAllRows        ? row_work(problem, info, config, g)
-                 : problem.dtype.x == DType::bf16 ? plane_work<Bf16>(problem, config, g)
-                                                  : plane_work<float>(problem, config, g);
+                 : problem.dtype.x == DType::bf16 ? plane_work<Bf16>(problem, info, config, g)
+                                                  : plane_work<float>(problem, info, config, g);
   const std::int64_t planes = problem.n * (g.channels_last ? 1 : problem.k);
   work.repeat(number(planes));
-  work.share({planes, g.output_rows, g.task_rows});
+  work.share({planes, g.output_rows, g.task_rows, g.output_cols, g.task_cols});
   return estimate_time(CpuTarget(info), work);
 }
 
@@ -159,6 +207,9 @@ Support depthwise_accepts(const ConvProblem& problem, const DeviceInfo& info, co
   if (config.vector_bits > widest_bits(problem, info) || config.vector_bits < least_bits(problem))
     return Support::no(fmt::format("vector_bits={} do not fit its channels", config.vector_bits));
   if (config.rows < 0 || config.vectors < 0) return Support::no("rows and vectors must be at least 0");
+  if (config.cols < 0 ||
+      (config.cols != 0 && problem.layout == Layout::nchw && (config.tile != 1 || config.cols % 32 != 0)))
+    return Support::no("cols must be at least 0, channels first a multiple of 32 with tile=1");
   if (config.vectors != 0 && problem.layout == Layout::nchw)
     return Support::no("vectors is for channels that are last");
   const bool planes = problem.layout == Layout::nchw, all_rows = planes && config.tile == kAllRows;
@@ -170,33 +221,42 @@ Support depthwise_accepts(const ConvProblem& problem, const DeviceInfo& info, co
     return Support::no("tile=0 is for f32 with AVX-512 or AVX2, square filters of 3, 5 and 7, no dilation");
   if ((config.tile < 1 && !all_rows) || config.tile > (planes ? kMostRows : kMostPixels) ||
       (planes && (config.tile & (config.tile - 1)) != 0))
-    return Support::no(fmt::format("tile must be {}", planes ? "0, 1, 2, 4 or 8" : "1 to 8"));
+    return Support::no(fmt::format("tile must be {}", planes ? "0, 1, 2, 4 or 8" : "1 to 14"));
   const std::int64_t line = 64 / size_of(problem.dtype.y);
   const std::int64_t strip_floats = all_rows ? row_kernels->vectors * config.vector_bits / 32 : 0;
-  const bool lines = planes ? all_rows && (problem.q() <= strip_floats ||
-                                           (problem.q() % line == 0 && strip_floats % line == 0))
-                            : config.vector_bits == 512 && problem.k % line == 0;
+  const bool whole_rows = problem.q() % line == 0;
+  const bool lines = !planes ? config.vector_bits == 512 && problem.k % line == 0
+                     : config.tile == 1
+                         ? whole_rows && problem.dtype.y == DType::f32 && config.vector_bits >= 256
+                     : all_rows ? problem.q() <= strip_floats || (whole_rows && strip_floats % line == 0)
+                                : false;
   if (config.stream < 0 || config.stream > 1 || (config.stream == 1 && !lines))
     return Support::no("stream must be 0, or 1 where whole lines are stored");
   return Support::yes();
 }
 
 std::vector<DepthwiseConfig> depthwise_candidates(const ConvProblem& problem, const DeviceInfo& info) {
-  std::set<int> row_choices = doubled(1, problem.p(), 64);
+  std::set<int> row_choices = doubled(1, problem.p(), 64), col_choices{0};
   row_choices.insert(0);
+  // Of one long row tasks are parts, where planes are too few for the threads.
+  if (problem.p() == 1 && (problem.layout == Layout::nhwc || problem.n * problem.k < 4 * info.units))
+    col_choices.merge(doubled(64, problem.q(), 4096));
   const int widest = widest_bits(problem, info);
   std::vector<Ranked<DepthwiseConfig>> all;
-  for (int bits = widest; bits >= 128 && bits >= widest / 2; bits /= 2)
-    for (const int rows : row_choices)
-      for (const int tile : {kAllRows, 1, 2, 4, 6, 8})
+  for (int bits = widest; bits >= 128 && bits >= widest / 2; bits /= 2) {
+    if (!depthwise_kernels<float>(bits)) continue;
+    for (const int tile : tile_choices(problem, bits))
+      for (const int rows : row_choices)
         for (const int vectors : {0, 1, 2, 4}) {
           if (vectors * bits / (8 * size_of(problem.dtype.x)) >= problem.c && vectors != 0) continue;
-          for (const int stream : {0, 1}) {
-            const DepthwiseConfig config{bits, rows, tile, vectors, stream};
-            if (depthwise_kernels<float>(bits) && depthwise_accepts(problem, info, config))
-              all.push_back({depthwise_cycles(problem, info, config), config});
-          }
+          for (const int stream : {0, 1})
+            for (const int cols : col_choices) {
+              const DepthwiseConfig config{bits, rows, tile, vectors, stream, cols};
+              if (depthwise_accepts(problem, info, config))
+                all.push_back({depthwise_cycles(problem, info, config), config});
+            }
         }
+  }
   sort_ranked(all);
   return configs_of(all);
 }

@@ -7,8 +7,8 @@
 #define HWY_TARGET_INCLUDE "cpu/algorithms/direct_depthwise/depthwise_f32_kernels.cpp"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 
+#include "cpu/algorithms/direct_depthwise/depthwise_long_rows-inl.h"
 #include "cpu/algorithms/direct_depthwise/depthwise_pixels-inl.h"
-#include "cpu/algorithms/direct_depthwise/depthwise_planes-inl.h"
 #include "cpu/algorithms/direct_depthwise/depthwise_rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -20,7 +20,7 @@ inline const PlaneKernels<float>* planes_of_floats(const PlaneTile& tile) {
 #if CONVTUNE_DEPTHWISE_ROWS
   if (tile.rows == kAllRows) return row_kernels_of(tile);
 #endif
-  return plane_kernels_of<float>(tile);
+  return kernels_first<float>(tile);
 }
 
 // Unused where depthwise_kernels() has no width for the target.

@@ -20,7 +20,9 @@ DepthwiseGeometry::DepthwiseGeometry(const ConvProblem& problem, const Depthwise
       taps(problem.r * problem.s),
       task_rows(config.rows == 0 ? output_rows : std::min<std::int64_t>(config.rows, output_rows)),
       row_tasks((output_rows - 1) / task_rows + 1),
-      tasks(problem.n * (channels_last ? 1 : problem.k) * row_tasks),
+      task_cols(config.cols == 0 ? output_cols : std::min<std::int64_t>(config.cols, output_cols)),
+      col_tasks((output_cols - 1) / task_cols + 1),
+      tasks(problem.n * (channels_last ? 1 : problem.k) * row_tasks * col_tasks),
       packed_bias(channels_last ? vectors * step * words * taps : filters * taps),
       packed_flag(packed_bias + (channels_last ? vectors * step : filters)) {}
 

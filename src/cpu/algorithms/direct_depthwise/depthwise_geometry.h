@@ -1,6 +1,7 @@
 // The depthwise convolution's search space, its tasks and its packed weights. Plain arithmetic.
 //
-// A task is some rows of one plane of the output, or of one image of it where channels are last.
+// A task is some rows, or some columns of them, of one plane of the output, or of one image of it where
+// channels are last.
 //
 //   packed weights, NCHW   [output channel][filter column][filter row], bias, whether one is not finite
 //   packed weights, NHWC   [vector][filter row][word of a group][filter column][part][lane], bias
@@ -21,20 +22,22 @@
 namespace convtune::cpu {
 
 struct DepthwiseConfig {
-  int vector_bits = 512, rows = 0, tile = 4, vectors = 0, stream = 0;
+  int vector_bits = 512, rows = 0, tile = 4, vectors = 0, stream = 0, cols = 0;
 
   template <class Self, class Field>
   static void visit(Self& self, Field&& field) {
     constexpr int kMost = 1 << 30;
     field("vector_bits", self.vector_bits, 128, 512, "instruction set: 512, 256 or 128");
     field("rows", self.rows, 0, kMost, "output rows of a task; 0: all of an image");
-    field("tile", self.tile, 0, 8,
+    field("tile", self.tile, 0, 14,
           "register tile: output rows (1, 2, 4 or 8; 0: one after the other, each row of x read once), "
           "or pixels where channels are last");
     field("vectors", self.vectors, 0, kMost,
           "channels last: vectors of channels that a task goes through together; 0: all");
     field("stream", self.stream, 0, 1,
-          "outputs go past the caches: channels last where vectors are whole lines, else of tile=0");
+          "outputs go past the caches: channels last where vectors are whole lines, else of tile=0 and 1");
+    field("cols", self.cols, 0, kMost,
+          "output columns of a task; 0: all of a row. Channels first, of tile=1, a multiple of 32");
   }
 };
 
@@ -60,7 +63,7 @@ struct DepthwiseGeometry {
   std::int64_t lanes, parts, step;              // of a vector; step: its channels
   std::int64_t group_channels, words, vectors;  // words: of a group
   std::int64_t filters, output_rows, output_cols, filter_cols, taps;
-  std::int64_t task_rows, row_tasks, tasks;
+  std::int64_t task_rows, row_tasks, task_cols, col_tasks, tasks;
   std::int64_t packed_bias, packed_flag;  // where they lie, in floats
 };
 

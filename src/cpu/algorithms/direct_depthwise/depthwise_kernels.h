@@ -3,6 +3,7 @@
 // lies, and what lies beside the image is not read. Elements T of x, y and the residual are floats or Bf16.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 
@@ -29,7 +30,9 @@ struct PlaneArgs {
   const T* residual;
   T* y;
   std::int64_t y_step, rows, count;
-  bool stream;  // whole lines go past the caches: rows have no gaps, or are whole lines; kAllRows alone
+  // Whole lines go past the caches. With kAllRows, where rows have no gaps or are whole lines; else with one
+  // row alone.
+  bool stream;
 };
 template <class T>
 using PlaneKernel = void (*)(const PlaneArgs<T>&);
@@ -48,6 +51,7 @@ struct PixelArgs {
   const T* x;
   std::int64_t origin, x_step, row_step;
   std::int64_t filter_rows, filter_cols, stride, dilation;  // rows: those in the image
+  std::int64_t phases;                                      // of x that slides: tap_phases()
   std::int64_t first_col, width;
   std::int64_t fetch, fetch_rows, fetch_step;  // rows of x, fetch_step apart, that are brought to the cache
   std::int64_t first_vector, end_vector, channels;  // channels: at least a vector of them, kLanes words
@@ -70,10 +74,18 @@ using PixelKernel = void (*)(const PixelArgs<T>&);
 struct PixelTile {
   std::int64_t filter_cols, stride_w, dilation_w;
   bool grouped;  // several channels a group
+  bool slides;   // a value of x is loaded once for all pixels that it adds to (PixelArgs::phases)
 };
 
-constexpr int kMostPixels = 8, kMostRows = 8;  // of register tiles
-constexpr int kAllRows = 0;                    // no tile: any number of rows, one after the other
+constexpr int kMostPixels = 14, kMostRows = 8;  // of register tiles
+constexpr int kMostFixedPixels = 8;             // of those that x does not slide through
+constexpr int kAllRows = 0;                     // no tile: any number of rows, one after the other
+
+// Tap s of a filter's row reads where tap s - phases does for the next output of a register tile. Outputs lie
+// `step` columns of x apart; where that is no multiple of the dilation, no two taps meet.
+constexpr std::int64_t tap_phases(std::int64_t taps, std::int64_t dilation, std::int64_t step) {
+  return step % dilation == 0 ? std::min(taps, step / dilation) : taps;
+}
 
 // A vector of columns of a kernel of planes has so many accumulators.
 template <class T>
@@ -86,18 +98,39 @@ struct PlaneTile {
   std::int64_t filter_rows, filter_cols, stride_h, stride_w, dilation_h, dilation_w;
   int rows;     // of outputs: 1, 2, 4 or 8, or kAllRows
   bool bounds;  // Epilogue::has_bounds(): with kAllRows other activations have kernels of their own
+  bool slides;  // with one row: a vector of x is loaded once for all outputs that it adds to
 };
 
 // Of 1, 2, ... vectors of columns, each of lanes * accumulators() columns; `vectors` is the most.
-constexpr int kMostPlaneVectors = 4;
+constexpr int kMostPlaneVectors = 14;
 template <class T>
 struct PlaneKernels {
   std::int64_t vectors;
   std::array<PlaneKernel<T>, kMostPlaneVectors> of_vectors;
 };
 
+// A phase of few taps is not worth its start, the less so at the edges of a row.
+inline bool pixels_slide(const ConvProblem& a) {
+  return tap_phases(a.s, a.dilation_w, a.stride_w) * (a.h == 1 ? 4 : 16) <= a.s;
+}
+inline bool planes_slide(const ConvProblem& a) {
+  constexpr std::int64_t kLongFilter = 16, kLongRow = 1024;
+  return a.r == 1 && a.h == 1 && (a.s > kLongFilter || a.q() >= kLongRow);
+}
+
+inline PixelTile pixel_tile(const ConvProblem& a) {
+  return {a.s, a.stride_w, a.dilation_w, a.c != a.groups, pixels_slide(a)};
+}
 inline PlaneTile plane_tile(const ConvProblem& a, int rows) {
-  return {a.r, a.s, a.stride_h, a.stride_w, a.dilation_h, a.dilation_w, rows, epilogue_of(a).has_bounds()};
+  return {a.r,
+          a.s,
+          a.stride_h,
+          a.stride_w,
+          a.dilation_h,
+          a.dilation_w,
+          rows,
+          epilogue_of(a).has_bounds(),
+          planes_slide(a)};
 }
 
 template <class T>

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "cpu/algorithms/direct_depthwise/depthwise_kernels.h"
+#include "cpu/algorithms/direct_depthwise/depthwise_taps-inl.h"
 #include "cpu/tile/outputs-inl.h"
 #include "cpu/tile/register_tile-inl.h"
 
@@ -19,6 +20,9 @@ HWY_BEFORE_NAMESPACE();
 #if HWY_TARGET != HWY_SCALAR  // there, nothing is split into even and odd, and nobody asks
 namespace convtune::cpu {
 namespace HWY_NAMESPACE {
+
+// In the place of a filter's columns: x slides through the registers (depthwise_taps-inl.h).
+constexpr int kSlides = -1;
 
 template <class T>
 using Parts = SizedVector[kParts<T>];  // a vector's worth of channels as sums
@@ -31,6 +35,10 @@ struct Channels {
   static HWY_INLINE void load_values(const T* x, const std::int32_t*, Parts<T>& value) {
     load_parts(x, value);
     if constexpr (kParts<T> == 1) value[0] = in_register(value[0]);
+  }
+  static HWY_INLINE void load_weights(const float* weights, Parts<T>& weight) {
+    CONVTUNE_UNROLL
+    for (int part = 0; part < kParts<T>; ++part) weight[part] = load(weights + part * kLanes);
   }
   static HWY_INLINE Vector add(Vector weight, Vector value, Vector sum) {
     return hn::MulAdd(weight, value, sum);
@@ -67,6 +75,9 @@ struct Groups<Bf16> {
     value[0] = hn::TableLookupLanes(words, hn::SetTableIndices(d, shuffle));
     value[1] = hn::TableLookupLanes(words, hn::SetTableIndices(d, shuffle + kLanes));
   }
+  static HWY_INLINE void load_weights(const float* weights, Parts<Bf16>& weight) {
+    weight[0] = load(weights), weight[1] = load(weights + kLanes);
+  }
   static HWY_INLINE Vector add(Vector weight, Vector value, Vector sum) {
     return Bf16Products::add(weight, value, sum);
   }
@@ -80,14 +91,82 @@ struct Groups<Bf16> {
 };
 #endif
 
+// Adds every `step`-th tap of [begin, end) of a row of the filter, at pixels where it does not meet padding.
+template <class Kind, int pixels>
+HWY_INLINE void add_taps(const PixelArgs<typename Kind::Element>& args, const typename Kind::Element* x,
+                         const std::int32_t* shuffle, const float* weights, std::int64_t begin,
+                         std::int64_t end, std::int64_t step,
+                         SizedVector (&acc)[pixels][kParts<typename Kind::Element>]) {
+  constexpr int parts = kParts<typename Kind::Element>;
+  SizedVector weight[parts], value[parts];
+  for (std::int64_t s = begin; s < end; s += step) {
+    Kind::load_weights(weights + s * parts * kLanes, weight);
+    CONVTUNE_UNROLL
+    for (int j = 0; j < pixels; ++j) {
+      const std::int64_t col = s * args.dilation + j * args.stride;
+      if (static_cast<std::uint64_t>(args.first_col + col) >= static_cast<std::uint64_t>(args.width))
+        continue;
+      Kind::load_values(x + col * args.x_step, shuffle, value);
+      CONVTUNE_UNROLL
+      for (int part = 0; part < parts; ++part)
+        acc[j][part] = Kind::add(weight[part], value[part], acc[j][part]);
+    }
+  }
+}
+
+// A phase of fewer taps that meet no padding is not worth its start.
+constexpr int kSlidTaps = 8;
+template <int pixels, class T>
+HWY_INLINE std::int64_t whole_taps(const PixelArgs<T>& args) {
+  const std::int64_t columns = (pixels - 1) * args.stride + args.filter_cols,
+                     beside = std::max<std::int64_t>(-args.first_col, 0) +
+                              std::max<std::int64_t>(args.first_col + columns - args.width, 0);
+  return args.filter_cols - beside;
+}
+
+// Adds a row of the filter, of one word a channel, phase after phase, with x loaded once for all pixels that
+// it adds to; at pixels that lie beside the image as above.
+template <class Kind, bool clipped, int pixels>
+HWY_INLINE void slide_row(const PixelArgs<typename Kind::Element>& args, const typename Kind::Element* x,
+                          const std::int32_t* shuffle, const float* weights,
+                          SizedVector (&acc)[pixels][kParts<typename Kind::Element>]) {
+  constexpr int parts = kParts<typename Kind::Element>;
+  const std::int64_t x_step = args.stride * args.x_step, phases = args.phases,
+                     weight_step = phases * parts * kLanes;
+  for (std::int64_t phase = 0; phase < phases; ++phase) {
+    const auto* const x_phase = x + phase * args.dilation * args.x_step;
+    const float* const own_weights = weights + phase * parts * kLanes;
+    const auto load = [&](std::int64_t i, SizedVector(&value)[parts])
+                          HWY_ATTR { Kind::load_values(x_phase + i * x_step, shuffle, value); };
+    std::int64_t begin = 0, end = (args.filter_cols - 1 - phase) / phases + 1;
+    if constexpr (clipped) {
+      const std::int64_t first_col = args.first_col + phase * args.dilation, taps = end;
+      begin = std::min(values_before(-first_col, args.stride), taps);
+      end = std::clamp(values_before(args.width - first_col, args.stride) - (pixels - 1), begin, taps);
+      const std::int64_t first = std::max<std::int64_t>(begin - (pixels - 1), 0);
+      add_taps<Kind>(args, x, shuffle, weights, first * phases + phase, begin * phases + phase, phases, acc);
+      add_taps<Kind>(args, x, shuffle, weights, end * phases + phase,
+                     std::min(end + pixels - 1, taps) * phases + phase, phases, acc);
+    }
+    slide_taps<Kind, parts>(own_weights, weight_step, begin, end, load, acc);
+  }
+}
+
 // Adds the products of a row of the filter, of one word a channel. Every column of x is read once, for all
 // pixels that it adds to; columns beside the image are left out where `clipped`. `filter_cols` and `stride`
-// are 0 where a kernel has none of its own.
+// are 0 where a kernel has none of its own, filter_cols is kSlides where x slides through the registers.
 template <class Kind, int filter_cols, int stride, int pixels, bool clipped>
 HWY_INLINE void add_row(const PixelArgs<typename Kind::Element>& args, const typename Kind::Element* x,
                         const std::int32_t* shuffle, const float* weights,
                         SizedVector (&acc)[pixels][kParts<typename Kind::Element>]) {
   constexpr int parts = kParts<typename Kind::Element>;
+  if constexpr (filter_cols == kSlides) {
+    if (clipped && whole_taps<pixels>(args) < kSlidTaps * args.phases)
+      add_taps<Kind>(args, x, shuffle, weights, 0, args.filter_cols, 1, acc);
+    else
+      slide_row<Kind, clipped>(args, x, shuffle, weights, acc);
+    return;
+  }
   const Floats d;
   const auto beside = [&](std::int64_t col) {
     return clipped &&
@@ -109,7 +188,7 @@ HWY_INLINE void add_row(const PixelArgs<typename Kind::Element>& args, const typ
           acc[j][part] = Kind::add(weight[part], value[part], acc[j][part]);
       }
     }
-  } else {
+  } else if constexpr (filter_cols > 0) {
     SizedVector weight[filter_cols][parts];
     CONVTUNE_UNROLL
     for (int i = 0; i < filter_cols * parts; ++i)
@@ -136,7 +215,7 @@ HWY_INLINE void add_rows(const PixelArgs<typename Kind::Element>& args, std::int
   constexpr int step = kLanes * kParts<typename Kind::Element>;
   const float* weights = args.weights + vector * args.weight_step;
   const auto* x = args.x + (args.origin + c);
-  const std::int64_t row_weights = (filter_cols == 0 ? args.filter_cols : filter_cols) * step;
+  const std::int64_t row_weights = (filter_cols <= 0 ? args.filter_cols : filter_cols) * step;
   for (std::int64_t r = 0; r < args.filter_rows; ++r, x += args.row_step) {
     std::int64_t word = 0;
     do {
@@ -209,10 +288,13 @@ template <class T>
 using PixelKernels = std::array<PixelKernel<T>, kMostPixels>;
 
 // Sums, a row of weights, a vector's worth of values and where they come from must fit the registers; where
-// there is no kernel for the filter, one weight.
+// there is no kernel for the filter, one weight, or with x sliding a value for every sum.
 template <class Kind, int filter_cols, int stride, int pixels>
 constexpr PixelKernel<typename Kind::Element> pixel_kernel() {
-  if constexpr ((pixels + filter_cols + 2) * kParts<typename Kind::Element> <= kRegisters || filter_cols == 0)
+  constexpr int parts = kParts<typename Kind::Element>;
+  constexpr bool fits = filter_cols == kSlides ? pixels <= kSlidingOutputs<parts>
+                                               : (pixels + filter_cols + 2) * parts <= kRegisters;
+  if constexpr (filter_cols == 0 || fits)
     return pixel_row<Kind, filter_cols, stride, pixels>;
   else
     return nullptr;
@@ -222,8 +304,8 @@ constexpr PixelKernels<typename Kind::Element> pixel_kernels(std::integer_sequen
   return {pixel_kernel<Kind, filter_cols, stride, fewer + 1>()...};
 }
 template <class Kind, int filter_cols, int stride>
-constexpr PixelKernels<typename Kind::Element> kPixelKernels =
-    pixel_kernels<Kind, filter_cols, stride>(std::make_integer_sequence<int, kMostPixels>());
+constexpr PixelKernels<typename Kind::Element> kPixelKernels = pixel_kernels<Kind, filter_cols, stride>(
+    std::make_integer_sequence<int, filter_cols == kSlides ? kMostPixels : kMostFixedPixels>());
 
 template <class Kind>
 PixelKernel<typename Kind::Element> pixels_of(const PixelTile& tile, std::int64_t pixels) {
@@ -233,6 +315,7 @@ PixelKernel<typename Kind::Element> pixels_of(const PixelTile& tile, std::int64_
     const PixelKernels<T>& kernels = own[0] != nullptr ? own : kPixelKernels<Kind, 0, 0>;
     return kernels[static_cast<std::size_t>(pixels - 1)];
   };
+  if (tile.slides) return of(kPixelKernels<Kind, kSlides, 0>);
   if (tile.dilation_w == 1) {
     if (tile.filter_cols == 3 && tile.stride_w == 1) return of(kPixelKernels<Kind, 3, 1>);
     if (tile.filter_cols == 3 && tile.stride_w == 2) return of(kPixelKernels<Kind, 3, 2>);

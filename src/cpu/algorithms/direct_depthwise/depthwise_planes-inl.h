@@ -243,7 +243,8 @@ HWY_INLINE void store_plane(const PlaneArgs<T>& args,
   constexpr int of_vector = kAccumulators<T, stride>, columns = kLanes * of_vector;
   activate_tile(acc, args.epilogue);
   if constexpr (of_vector == 1) {
-    store_tile<rows, vectors, T>(acc, {args.y, args.y_step, args.rows, 0, args.count, false});
+    store_tile<rows, vectors, T>(acc,
+                                 {args.y, args.y_step, args.rows, 0, args.count, rows == 1 && args.stream});
   } else {
     CONVTUNE_UNROLL
     for (int v = 0; v < vectors; ++v) {

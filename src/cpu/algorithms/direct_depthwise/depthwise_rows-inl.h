@@ -273,7 +273,7 @@ void plane_rows(const PlaneArgs<float>& shared) {
 
 // Sums of all open rows, a row of the input and a weight must fit the registers.
 template <int filter, int stride>
-constexpr int kStripVectors = std::min(kMostPlaneVectors, (kRegisters - 4) / (kOpenRows<filter, stride> + 1));
+constexpr int kStripVectors = std::min(4, (kRegisters - 4) / (kOpenRows<filter, stride> + 1));
 
 template <int filter, int stride, bool bounds, int... fewer>
 constexpr PlaneKernels<float> row_kernels(std::integer_sequence<int, fewer...>) {

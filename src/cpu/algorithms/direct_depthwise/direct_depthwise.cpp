@@ -15,6 +15,7 @@
 #include "cpu/launch/cpu_algorithm.h"
 #include "cpu/reference/padding_repair.h"
 #include "cpu/tile/instruction_sets.h"
+#include "cpu/tile/line_blocks.h"
 #include "cpu/tile/tensor_kernels.h"
 #include "problem/config_fields.h"
 #include "problem/element.h"
@@ -61,15 +62,20 @@ class DepthwiseExecutable final : public Executable {
       residual = to_floats(problem_.dtype.y, tensors.residual, problem_.output_elements());
     parallel_tasks(threads_, geometry_.tasks, [&](TaskQueue& tasks) {
       for (std::int64_t i = 0; tasks.next(i);) {
-        const std::int64_t row = i % geometry_.row_tasks * geometry_.task_rows;
+        const DepthwiseGeometry& g = geometry_;
+        const std::int64_t of_plane = g.row_tasks * g.col_tasks,
+                           row = i % of_plane / g.col_tasks * g.task_rows,
+                           col = i % g.col_tasks * g.task_cols;
         const Task task{static_cast<const T*>(tensors.x),
                         problem_.residual ? static_cast<const T*>(tensors.residual) : nullptr,
                         static_cast<T*>(tensors.y),
                         weights,
-                        i / geometry_.row_tasks,
+                        i / of_plane,
                         row,
-                        std::min(geometry_.task_rows, geometry_.output_rows - row)};
-        if (geometry_.channels_last)
+                        std::min(g.task_rows, g.output_rows - row),
+                        col,
+                        std::min(col + g.task_cols, g.output_cols)};
+        if (g.channels_last)
           compute_pixels(task);
         else
           compute_plane(task);
@@ -80,12 +86,12 @@ class DepthwiseExecutable final : public Executable {
   }
 
  private:
-  // Rows of a plane of the output, or of an image where channels are last.
+  // Rows of a plane of the output, or of an image where channels are last, and columns of them.
   struct Task {
     const T *x, *residual;
     T* y;
     const float* packed;
-    std::int64_t plane, row, rows;
+    std::int64_t plane, row, rows, col, end_col;
   };
 
   void pack_planes(const void* w, const void* bias, float* packed) const {
@@ -154,10 +160,12 @@ class DepthwiseExecutable final : public Executable {
       // Strips of a row that stand beside each other are whole lines where y is (depthwise_accepts).
       const bool begins_line = reinterpret_cast<std::uintptr_t>(task.y + line) % kCacheLineBytes == 0;
       for (const Block& block : tile.blocks) {
-        args.first_col = block.col * a.stride_w - a.pad_left;
-        args.count = g.output_cols - block.col;
-        args.y = task.y + line + block.col;
-        args.residual = task.residual ? task.residual + line + block.col : nullptr;
+        const std::int64_t col = task.col + block.col;
+        if (col >= task.end_col) break;
+        args.first_col = col * a.stride_w - a.pad_left;
+        args.count = task.end_col - col;
+        args.y = task.y + line + col;
+        args.residual = task.residual ? task.residual + line + col : nullptr;
         args.stream = config_.stream != 0 && (tile.blocks.size() == 1 || begins_line);
         block.kernel(args);
       }
@@ -165,7 +173,7 @@ class DepthwiseExecutable final : public Executable {
     }
   }
 
-  // The columns of a register tile's rows are computed in blocks of nearly equal width.
+  // The columns of a task's rows are computed in blocks of nearly equal width.
   struct Block {
     std::int64_t col;
     PlaneKernel<T> kernel;
@@ -178,25 +186,21 @@ class DepthwiseExecutable final : public Executable {
   // The register tiles of the most rows that the config allows and of fewer: what is left at an image's end.
   void make_row_tiles() {
     const std::int64_t columns = kernels_.lanes * accumulators<T>(problem_.stride_w),
-                       vectors = (geometry_.output_cols - 1) / columns + 1;
+                       vectors = (geometry_.task_cols - 1) / columns + 1;
     for (int rows = config_.tile; rows >= 1 || row_tiles_.empty(); rows /= 2) {
       const PlaneTile tile = plane_tile(problem_, rows);
       const PlaneKernels<T>* const found = kernels_.planes(tile);
       if (found == nullptr) continue;
-      const std::int64_t blocks = (vectors - 1) / found->vectors + 1;
       // Past the caches strips are whole lines, each with all of its rows: halves of a line would be stored
       // far apart.
       const std::int64_t unit =
-          config_.stream != 0 && blocks > 1
-              ? std::max<std::int64_t>(1, kCacheLineBytes / (columns * static_cast<std::int64_t>(sizeof(T))))
-              : 1;
+          config_.stream != 0 ? line_unit_of(geometry_.output_cols, columns, sizeof(T)) : 1;
+      const LineBlocks blocks(vectors, found->vectors, unit);
       RowTile& made = row_tiles_.emplace_back(
           RowTile{rows == kAllRows ? geometry_.task_rows : rows, {}});  // clang 14 wants its name
-      for (std::int64_t b = 0; b < blocks; ++b) {
-        const std::int64_t from = vectors / unit * b / blocks * unit,
-                           to = vectors / unit * (b + 1) / blocks * unit;
-        made.blocks.push_back({from * columns, found->of_vectors[static_cast<std::size_t>(to - from - 1)]});
-      }
+      for (std::int64_t b = 0; b < blocks.count; ++b)
+        made.blocks.push_back(
+            {blocks.first(b) * columns, found->of_vectors[static_cast<std::size_t>(blocks.width_of(b) - 1)]});
     }
   }
   // The smallest that takes all rows, or the largest.
@@ -211,7 +215,7 @@ class DepthwiseExecutable final : public Executable {
     for (std::int64_t word = 0; word < g.words; ++word)
       for (std::int64_t lane = 0; lane < g.step; ++lane)
         shuffle_.push_back(static_cast<std::int32_t>(g.shuffled(lane / g.lanes, lane % g.lanes) + word));
-    const PixelTile tile{problem_.s, problem_.stride_w, problem_.dilation_w, g.group_channels > 1};
+    const PixelTile tile = pixel_tile(problem_);
     for (int pixels = 1; pixels <= config_.tile; ++pixels)
       if (const PixelKernel<T> kernel = kernels_.pixels(tile, pixels)) pixels_.push_back(kernel);
   }
@@ -226,15 +230,16 @@ class DepthwiseExecutable final : public Executable {
   void compute_vectors(const Task& task, std::int64_t first, std::int64_t end) const {
     const ConvProblem& a = problem_;
     const DepthwiseGeometry& g = geometry_;
-    const std::int64_t tiles = (g.output_cols - 1) / std::ssize(pixels_) + 1;
+    const std::int64_t cols = task.end_col - task.col, tiles = (cols - 1) / std::ssize(pixels_) + 1;
     PixelArgs<T> args{};
     args.x = task.x;
     args.x_step = a.c;
     args.row_step = a.dilation_h * a.w * a.c;
     args.filter_cols = a.s;
     args.stride = a.stride_w, args.dilation = a.dilation_w;
+    args.phases = tap_phases(a.s, a.dilation_w, a.stride_w);
     args.width = a.w;
-    args.fetch_rows = fetches_ahead_ ? a.stride_h : 0;
+    args.fetch_rows = !fetches_ahead_ ? 0 : a.h == 1 ? 1 : a.stride_h;
     args.fetch_step = a.w * a.c;
     args.first_vector = first, args.end_vector = end, args.channels = a.c;
     args.bias = task.packed + g.packed_bias;
@@ -253,12 +258,14 @@ class DepthwiseExecutable final : public Executable {
       args.filter_rows = to - from;
       args.weights = task.packed + from * row_weights;
       for (std::int64_t tile = 0; tile < tiles; ++tile) {
-        const std::int64_t col = g.output_cols * tile / tiles,
-                           pixels = g.output_cols * (tile + 1) / tiles - col;
+        const std::int64_t col = task.col + cols * tile / tiles,
+                           pixels = task.col + cols * (tile + 1) / tiles - col;
         args.first_col = col * a.stride_w - a.pad_left;
         const std::int64_t window = ((task.plane * a.h + top) * a.w + args.first_col) * a.c;
         args.origin = window + from * args.row_step;
-        args.fetch = window + args.row_step * (a.r - 1) + args.fetch_step + a.pad_left * a.c;
+        // An image of one row goes on where the window ends.
+        args.fetch = a.h == 1 ? window + ((a.s - 1) * a.dilation_w + (pixels - 1) * a.stride_w + 1) * a.c
+                              : window + args.row_step * (a.r - 1) + args.fetch_step + a.pad_left * a.c;
         const std::int64_t pixel = ((task.plane * g.output_rows + row) * g.output_cols + col) * a.k;
         args.y = task.y + pixel;
         args.residual = task.residual ? task.residual + pixel : nullptr;
