@@ -93,6 +93,8 @@ const char* const kProblems[] = {
     "g16mb1ic16ih1iw60oc16kh1kw100ph0pw99 pad_right=0 layout=nhwc",
     "g3mb1ic3ih1iw60oc3kh1kw100ph0pw99 pad_right=0", "g3mb1ic3ih1iw301oc3kh1kw9sw2ph0pw4 residual=1",
     "g20mb1ic20ih1iw301oc20kh1kw9ph0pw12dw2 layout=nhwc act=relu",
+    // One row between rows of padding alone.
+    "g17mb1ic17ih1iw133oc17kh1kw33ph1pw32 act=relu", "g35mb1ic35ih1iw133oc35kh1kw33ph1pw32 layout=nhwc",
     // Fewer products: 3x3 filters, dilated ones, parts of others; rows of a few channels.
     "mb2ic16ih9iw11oc17kh3ph1 precision=tf32 act=relu",
     "g2mb1ic32ih7iw8oc36kh3ph2 precision=fp32 act=clip:-1:1",

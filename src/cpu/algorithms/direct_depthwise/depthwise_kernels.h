@@ -115,7 +115,8 @@ inline bool pixels_slide(const ConvProblem& a) {
 }
 inline bool planes_slide(const ConvProblem& a) {
   constexpr std::int64_t kLongFilter = 16, kLongRow = 1024;
-  return a.r == 1 && a.h == 1 && (a.s > kLongFilter || a.q() >= kLongRow);
+  const bool one_row = a.r == 1 && a.h == 1 && a.p() == 1 && a.pad_top == 0;
+  return one_row && (a.s > kLongFilter || a.q() >= kLongRow);
 }
 
 inline PixelTile pixel_tile(const ConvProblem& a) {
