@@ -18,7 +18,7 @@ int openmp_team_of(int threads);
 // Calls member(context, i) for i from 0 to members - 1, or to less, on a team of this thread's.
 void work_in_team(int members, void (*member)(void* context, int index), void* context);
 
-// Whether the other threads of this thread's team wait on their processors for the next region, as they do
+// Tells if the other threads of this thread's team wait on their processors for the next region, as they do
 // for some milliseconds after one: oneDNN ran, or all that surrounds the loops runs on OpenMP
 // (share_openmp()). Loops of ours use them then, since other threads would not get their processors.
 bool team_waits();

@@ -162,7 +162,7 @@ class DirectExecutable final : public Executable {
           from += -from / lanes * lanes;
           if (from < readable) put(0, 1, 0, from + lanes), from += lanes;
         }
-        // What ends behind x has its last vector begin earlier.
+        // A line that ends behind x has its last vector begin earlier.
         const bool behind = to > end;
         if (behind) to -= lanes;
         if (from < to) put(from, (to - from) / lanes, std::max<std::int64_t>(-from, 0), length);

@@ -238,7 +238,7 @@ Support depthwise_accepts(const ConvProblem& problem, const DeviceInfo& info, co
 std::vector<DepthwiseConfig> depthwise_candidates(const ConvProblem& problem, const DeviceInfo& info) {
   std::set<int> row_choices = doubled(1, problem.p(), 64), col_choices{0};
   row_choices.insert(0);
-  // Of one long row tasks are parts, where planes are too few for the threads.
+  // Tasks are parts of a long row where planes are too few for the threads.
   if (problem.p() == 1 && (problem.layout == Layout::nhwc || problem.n * problem.k < 4 * info.units))
     col_choices.merge(doubled(64, problem.q(), 4096));
   const int widest = widest_bits(problem, info);

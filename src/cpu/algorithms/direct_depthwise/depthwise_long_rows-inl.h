@@ -47,7 +47,7 @@ struct Columns {
       value[0] = hn::ConcatEven(Floats(), load(x + kLanes), load(x));
     }
   }
-  // The same at column `col`; where loads can be masked, zeros beside the image.
+  // Loads at column `col`; where loads can be masked, zeros beside the image.
   static HWY_INLINE void load_inside(const T* x, std::int64_t col, std::int64_t width, Value& value) {
     Inside<T, kLoaded<T>> masks[kLoads<T, stride>];
     CONVTUNE_UNROLL
@@ -122,7 +122,7 @@ constexpr PlaneKernels<T> kLongRowKernels = long_row_kernels<T, stride>(
     std::make_integer_sequence<int,
                                std::min(kMostPlaneVectors, kSlidingOutputs<kAccumulators<T, stride>>)>());
 
-// Of long rows or of planes.
+// Kernels of long rows or of planes.
 template <class T>
 const PlaneKernels<T>* kernels_first(const PlaneTile& tile) {
   if (tile.rows != 1 || !tile.slides || tile.stride_w > 2) return plane_kernels_of<T>(tile);

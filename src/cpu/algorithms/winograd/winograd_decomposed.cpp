@@ -80,7 +80,7 @@ void WinogradDecomposed::finish_block(const WinogradTask& task, std::int64_t fro
   for (std::int64_t in_group = first; in_group < last; ++in_group) {
     const std::int64_t k = task.group * g.group_filters + in_group;
     const float bias = packed[geometry_.packed_bias_of(task.group, in_group)];
-    // What is stored here with a sum that is not finite is computed again, which a residual in y forbids.
+    // Each output stored here with a sum that is not finite is computed again, which a residual in y forbids.
     const bool done = outputs.residual == nullptr &&
                       transforms_.output_pieces(sums, product_step(width), pieces, bias, epilogue_,
                                                 outputs.y + k * p_ * q_, q_, config_.stream != 0);
