@@ -30,8 +30,9 @@ void run_members(int members, void (*member)(void* context, int index), void* co
     work_together(members, member, context);
 }
 
-// What a thread takes at a time doubles until that takes a quarter of a hundred microseconds or more, and is
-// no more than a quarter of what is left of a share. Alone, a thread has all of its share at once.
+// The number of tasks that a thread claims doubles until they take a quarter of a hundred microseconds or
+// more, and is no more than a quarter of what is left of a share. Alone, a thread has all of its share at
+// once.
 bool TaskQueue::take() {
   constexpr std::int64_t kParts = 4, kMost = std::int64_t{1} << 60;
   constexpr std::chrono::microseconds kShort{25}, kLong{100};

@@ -35,7 +35,7 @@ class TaskQueue {
     task = at_++;
     return true;
   }
-  // The same for tasks [begin, end) that follow each other.
+  // Takes tasks [begin, end) that follow each other; false where none is left.
   bool next(std::int64_t& begin, std::int64_t& end) {
     if (at_ == end_ && !take()) return false;
     begin = at_, end = at_ = end_;

@@ -64,7 +64,7 @@ alignas(64) constinit std::atomic<int> workers = 0;
 constinit std::atomic<bool> starting = false;
 constinit std::atomic<Clock::rep> refused_until = 0;
 
-// Of a worker: its number from 1 on, since when it has worked without a pause, and how long it may.
+// A worker's number from 1 on, since when it has worked without a pause, and how long it may.
 thread_local constinit int number = 0;
 thread_local constinit Clock::time_point stint_began;
 thread_local constinit Clock::duration stint = kStint;

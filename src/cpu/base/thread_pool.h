@@ -10,10 +10,10 @@ namespace convtune::cpu {
 // time. member must not throw.
 void work_together(int members, void (*member)(void* context, int index), void* context);
 
-// Of so many members as many as the system starts threads for, the caller's counted; starts them.
+// Starts threads for as many of the members as the system allows, and returns their number with the caller.
 int members_of(int wanted);
 
-// Whether this thread is a worker that ought to leave its loop before it takes more of the work: it has
+// Tells if this thread is a worker that ought to leave its loop before it takes more of the work: it has
 // worked for so long that the system may soon give its processor to another process, and a loop would wait
 // for what it holds then. It comes back where there is still room.
 bool ought_to_leave();

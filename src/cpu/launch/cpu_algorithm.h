@@ -103,7 +103,7 @@ class CpuAlgorithmOf : public CpuAlgorithm {
     int bits = widest_vector_bits(device);
     if constexpr (requires { typed.vector_bits; }) bits = typed.vector_bits;
     const ConvProblem plane = in_plane(problem);
-    // Of cycles over all threads only the ratios count, and a clock of 3 GHz is near any processor's.
+    // Only the ratios of cycles over all threads count, and a clock of 3 GHz is near any processor's.
     const double cycles = parts_.cycles(plane, device, typed) + activation_cycles(plane, bits);
     return cycles / (3000.0 * device.units);
   }

@@ -23,7 +23,7 @@ struct TileArgs {
   float* acc;               // aligned to a vector; row i at acc + i * acc_stride
   std::int64_t acc_stride;  // floats, whole vectors
 
-  // Where the sums go: to acc when y is null, else those of positions [skip, count) finished into the
+  // Destination of the sums: acc when y is null, else those of positions [skip, count) finished into the
   // outputs of the first y_channels channels: y[i * y_stride + l] = act(sum[i][l] + bias[i] +
   // residual[i][l]). skip is less than a vector.
   void* y = nullptr;  // of floats, or of bf16 where words are pairs

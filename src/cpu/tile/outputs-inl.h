@@ -1,4 +1,4 @@
-// What becomes of sums in registers: a residual, an activation, and stores of parts of vectors. Included once
+// Finishes sums in registers: a residual, an activation, and stores of parts of vectors. Included once
 // for each target, as vectors-inl.h is, behind <hwy/foreach_target.h>.
 #if defined(CONVTUNE_OUTPUTS_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef CONVTUNE_OUTPUTS_INL

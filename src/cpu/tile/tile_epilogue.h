@@ -1,4 +1,4 @@
-// What becomes of sums, for kernels that finish them in registers.
+// Describes the epilogue of sums, for kernels that finish them in registers.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ inline Epilogue epilogue_of(const ConvProblem& problem) {
 constexpr std::int64_t kMostTileFloats = 32 * 16;
 float* tile_buffer();
 
-// Where outputs go, and the residual that is added to them: null, or as they lie, and perhaps they
+// Addresses of outputs, and of the residual that is added to them: null, or as they lie, and perhaps they
 // themselves.
 template <class T>
 struct Outputs {
