@@ -123,7 +123,8 @@ HWY_INLINE void strip_part(const WinogradPartStep& step, const float* base, std:
     products(t, v);
     const auto meant = hn::FirstN(f, static_cast<std::size_t>(end - t));
     CONVTUNE_UNROLL
-    for (int j = 0; j <= taps; ++j) hn::Store(hn::IfThenElseZero(meant, v[j]), f, to[j] + t);
+    for (int j = 0; j <= taps; ++j)
+      hn::Store(hn::IfThenElseZero(meant, static_cast<Vector>(v[j])), f, to[j] + t);
   }
 }
 
