@@ -199,7 +199,7 @@ CONVTUNE_API convtune_status convtune_run(const convtune_convolution* convolutio
 typedef struct convtune_tensors {
   size_t struct_size;
   const void* x;        /* read: forward and backward weights */
-  const void* residual; /* read: forward, where the problem has one */
+  const void* residual; /* read: forward and backward data, where the problem has one */
   const void* dy;       /* read: backward */
   void* y;              /* written: forward */
   void* dx;             /* written: backward data */

@@ -58,12 +58,13 @@ constexpr std::size_t packed_alignment(Device::Kind kind) {
 
 // Immutable after plan(): copies share one executable, and any number of threads may run it. The last copy
 // may go while work that it queued waits on a stream, but not while a CUDA graph that recorded it may be
-// replayed. x, dx: n*c*d*h*w and y, dy, residual: n*k*z*p*q elements in the problem's layout; w, dw:
-// [K][C/groups][T][R][S]; bias, dbias: [K], null when problem().bias is false. All need the alignment of
-// their element type only, but a CPU stores y fastest where it begins at a multiple of 64 bytes
-// (convtune/aligned.h); what is written must not overlap what is read, but for y and a residual that are the
-// same tensor. On a GPU the first run with a tensor that does not begin at a multiple of 16 bytes may
-// compile a kernel for such: half a second, once, and Error{unsupported} where NVRTC is gone.
+// replayed. x, dx: n*c*d*h*w and y, dy: n*k*z*p*q elements in the problem's layout, the residual as many as y
+// or, in backward data, dx; w, dw: [K][C/groups][T][R][S]; bias: [problem().bias_elements()], dbias: [K],
+// null when problem().bias is false. All need the alignment of their element type only, but a CPU stores y
+// fastest where it begins at a multiple of 64 bytes (convtune/aligned.h); what is written must not overlap
+// what is read, but for y (or dx) and a residual that are the same tensor. On a GPU the first run with a
+// tensor that does not begin at a multiple of 16 bytes may compile a kernel for such: half a second, once,
+// and Error{unsupported} where NVRTC is gone.
 class Convolution {
  public:
   const ConvProblem& problem() const;  // precision resolved to the device's default

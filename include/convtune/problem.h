@@ -22,6 +22,12 @@ namespace convtune {
 // gradients of sum(y * dy) for a forward problem without residual and activation; the fields stay those of
 // the forward problem.
 //
+// A transposed convolution is backward data with an epilogue: a layer that makes c channels of k, its input
+// in place of dy and its output in place of dx, weights [K][C/groups][T][R][S] as PyTorch's ConvTranspose has
+// them; bias (of c elements), residual and activation are added to dx as forward adds them to y. Output
+// padding needs no field: h and w are the output's sizes, and p() and q() must be the input's. See
+// docs/decisions/0116-transposed-convolutions.md.
+//
 // Text form: benchdnn's convolution grammar, then optional `key=value` words for what that grammar
 // has no letters for, e.g.
 //
@@ -34,10 +40,12 @@ namespace convtune {
 // stated output asks for is derived. Otherwise back, bottom and right equal front, top and left. See
 // docs/decisions/0019-benchdnns-lines.md. Words: precision=auto|fp32|tf32|fp16|bf16  layout=nchw|nhwc
 // dtype=T, X:W:Y or X:W:Y:BIAS of f32|f16|bf16
-//        dir=fwd|bwd_d|bwd_w  act=relu|clip:LOW:HIGH|... (convtune/tensor.h; default none)
+//        dir=fwd|bwd_d|bwd_w|transposed  act=relu|clip:LOW:HIGH|... (convtune/tensor.h; default none)
 //        bias=0|1 (default 1, and 0 for bwd_d)  residual=0|1  rounding=once|eager
 //        pad_back=N  pad_bottom=N  pad_right=N
-// benchdnn's own --dt=, --dir= and --attr-post-ops= are read as words too, and written as ours.
+// dir=transposed has the line's ic, ih, iw and id mean the transposed layer's input and oc, oh, ow and od its
+// output (which follows from the rest where it is not stated), with a bias by default; it is written as
+// bwd_d. benchdnn's own --dt=, --dir= and --attr-post-ops= are read as words too, and written as ours.
 struct ConvProblem {
   std::int64_t n = 1, c = 1, d = 1, h = 1, w = 1;  // input: batch, channels, depth, height, width
   std::int64_t k = 1, t = 1, r = 1, s = 1;         // output channels, filter depth, height, width
@@ -50,10 +58,10 @@ struct ConvProblem {
   Layout layout = Layout::nchw;
   Precision precision = Precision::automatic;
   Direction direction = Direction::forward;
-  // The epilogue, in this order. Backward problems have none, but that backward weights with a bias computes
-  // the bias's gradient.
+  // The epilogue, in this order. Backward weights has none, but that with a bias it computes the bias's
+  // gradient.
   bool bias = true;
-  bool residual = false;  // a tensor of the output's shape, layout and type is added
+  bool residual = false;  // a tensor of y's (or dx's) shape, layout and type is added
   Activation activation = Activation::none;
   float alpha = 0, beta = 0;  // the activation's parameters: clip's bounds, leaky_relu's slope; else 0
   Rounding rounding = Rounding::once;
@@ -67,6 +75,10 @@ struct ConvProblem {
   std::int64_t input_elements() const;   // n*c*d*h*w
   std::int64_t weight_elements() const;  // k*(c/groups)*t*r*s
   std::int64_t output_elements() const;  // n*k*z*p*q
+  // What is computed: y, dx or dw.
+  std::int64_t result_elements() const;
+  DType result_type() const;
+  std::int64_t bias_elements() const;  // k, and c in backward data, whether there is a bias or not
 
   // Multiplies and adds: 2*n*k*z*p*q*(c/groups)*t*r*s in every direction. Products with padding count, as
   // everywhere.
@@ -91,7 +103,7 @@ std::int64_t output_size(std::int64_t size, std::int64_t filter, std::int64_t st
 // Throws Error{invalid_argument} that names the field and the numbers: extents < 1 (n may be 0),
 // groups that do not divide c and k, negative padding, strides, dilations or paddings of 2^31 or more,
 // an output of no size, tensors of more than 2^62 bytes, a depth's stride or dilation where there is no
-// depth, parameters that the activation does not have, an epilogue of a backward problem, a name of more than
+// depth, parameters that the activation does not have, an epilogue of backward weights, a name of more than
 // 2048 bytes or with a '"' or a control character in it. Every public function that takes a problem calls it.
 void validate(const ConvProblem&);
 

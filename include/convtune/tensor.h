@@ -15,8 +15,8 @@ namespace convtune {
 enum class DType { f32, f16, bf16 };
 constexpr DType kLastDType = DType::bf16;
 
-// The element types of a problem's tensors. A residual has the output's type; a gradient has that of the
-// tensor that it is the gradient of.
+// The element types of a problem's tensors. A residual has the type of what it is added to, y or dx; a
+// gradient has that of the tensor that it is the gradient of.
 struct DTypes {
   DType x = DType::f32, w = DType::f32, y = DType::f32, bias = DType::f32;
 
@@ -104,7 +104,7 @@ using Stream = void*;
 // elements, may be null. Pointers are device pointers of the convolution's device: host memory on a CPU.
 struct Tensors {
   const void* x = nullptr;         // read: forward and backward weights
-  const void* residual = nullptr;  // read: forward, where the problem has one
+  const void* residual = nullptr;  // read: forward and backward data, where the problem has one
   const void* dy = nullptr;        // read: backward
   void* y = nullptr;               // written: forward
   void* dx = nullptr;              // written: backward data

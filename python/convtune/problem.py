@@ -46,8 +46,8 @@ class Problem:
     with the depth before the height; `precision` of the products: auto, fp32, tf32, fp16, bf16. `direction`: fwd;
     bwd_d and bwd_w are the gradients of x and of w, of the forward problem that the other fields describe.
 
-    Added to the sum, in this order: `bias` (the default, but for bwd_d, which has none; in bwd_w: its gradient is
-    asked too), `residual` (of y's shape and type), `activation`: none, relu, clip:LOW:HIGH or another
+    Added to the sum, in this order: `bias` (the default, but for bwd_d; in bwd_w: its gradient is asked too),
+    `residual` (of y's shape and type, in bwd_d of dx's), `activation`: none, relu, clip:LOW:HIGH or another
     of docs/problems.md. `rounding` to y's type: once, at the end, or eager, after each of them.
     `name` is a label for people, and no part of equality.
 

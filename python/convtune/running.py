@@ -66,8 +66,9 @@ def read_weights(problem: Problem, w: Any, bias: Any, like: Array | None) -> Any
     if bias is None:
         return weights, None
     biases = arrays.read(bias, "bias", TYPES[type_of_bias], like or weights)
-    if biases.shape != (problem.k,):
-        raise InvalidArgument(f"bias has the shape {biases.shape}; it must be ({problem.k},), one a channel of y")
+    channels, result = (problem.c, "dx") if problem.direction == "bwd_d" else (problem.k, "y")
+    if biases.shape != (channels,):
+        raise InvalidArgument(f"bias has the shape {biases.shape}; it must be ({channels},), one a channel of {result}")
     return weights, biases
 
 
@@ -76,7 +77,7 @@ def _kind(value: Any) -> str:
 
 
 def pack(convolution: Convolution, w: Any, bias: Any = None) -> PackedWeights:
-    """Reorders w [K][C/groups][T][R][S] and bias [K] for the convolution's kernel; again when they change. On a GPU the
+    """Reorders w [K][C/groups][T][R][S] and bias [K] ([C] for bwd_d) for the convolution's kernel; again when they change. On a GPU the
     work is queued on the library's current stream. Raises InvalidArgument with the numbers."""
     if convolution.problem.direction == "bwd_w":
         raise InvalidArgument(f"{convolution.problem} reads no weights: there is nothing to pack")
@@ -174,8 +175,11 @@ def run(
     return _finish(out, y)  # type: ignore[no-any-return]
 
 
-def backward_data(convolution: Convolution, dy: Arr, weights: PackedWeights, out: Arr | None = None) -> Arr:
-    """dx, the gradient of sum(y * dy) in x, of a convolution whose problem has direction="bwd_d", as `run` gives y."""
+def backward_data(
+    convolution: Convolution, dy: Arr, weights: PackedWeights, out: Arr | None = None, residual: Arr | None = None
+) -> Arr:
+    """dx, the gradient of sum(y * dy) in x, of a convolution whose problem has direction="bwd_d", as `run` gives y; with
+    bias, residual (of dx's shape and type) and activation the output of a transposed layer whose input is dy."""
     problem = convolution.problem
     _check(convolution, "bwd_d", weights)
     type_of_x, _, type_of_y, _ = problem.dtypes
@@ -183,9 +187,20 @@ def backward_data(convolution: Convolution, dy: Arr, weights: PackedWeights, out
     shape = problem.input_shape
     if gradient.shape != convolution.output_shape:
         shape = with_plane(problem, shape)
-    dx = _write(out, "out", type_of_x, shape, (gradient, "dy"))
-    stream = gradient.library.stream(gradient.device)
-    convolution.run_tensors_raw(dy=gradient.pointer, dx=dx.pointer, packed=weights.pointer, stream=stream)
+    if (residual is not None) != problem.residual:
+        raise InvalidArgument(
+            f"{problem} has {'a' if problem.residual else 'no'} residual, and residual is {_kind(residual)}"
+        )
+    added = _read(convolution, residual, "residual", type_of_x, problem.input_shape) if problem.residual else None
+    apart = [(gradient, "dy")] if added is None or out is residual else [(gradient, "dy"), (added, "residual")]
+    dx = _write(out, "out", type_of_x, shape, *apart)
+    convolution.run_tensors_raw(
+        dy=gradient.pointer,
+        residual=added.pointer if added is not None else 0,
+        dx=dx.pointer,
+        packed=weights.pointer,
+        stream=gradient.library.stream(gradient.device),
+    )
     return _finish(out, dx)  # type: ignore[no-any-return]
 
 

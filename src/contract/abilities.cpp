@@ -34,8 +34,11 @@ Support within(const Abilities& abilities, const ConvProblem& problem) {
   if (types != DTypes(types.x) && !abilities.mixed_types)
     return Support::no(
         fmt::format("it is for tensors of one type, and these are {}", to_string(problem.dtype)));
-  if (problem.direction != Direction::forward && !abilities.backward)
-    return Support::no(fmt::format("it computes forward only, not {}", to_string(problem.direction)));
+  if (!holds(abilities.directions, problem.direction))
+    return Support::no(fmt::format(
+        "it computes {} only, not {}",
+        abilities.directions == std::vector{Direction::forward} ? "forward" : names(abilities.directions),
+        to_string(problem.direction)));
   if (problem.has_depth() && !abilities.depth) return Support::no("it has no third dimension");
   if (!holds(abilities.activations, problem.activation))
     return Support::no(fmt::format("its activations are {}, not {}", names(abilities.activations),

@@ -18,7 +18,7 @@ struct Abilities {
   bool residual = false;
   bool eager_rounding = false;  // for tensors narrower than f32, where it makes a difference
   bool depth = false;           // 3-D
-  bool backward = false;        // both directions
+  std::vector<Direction> directions = {Direction::forward};
 };
 
 // Reasons are fit to print after "because".

@@ -77,12 +77,13 @@ void strew(std::vector<float>& values, const Axes& axes, Draws& draws) {
 void strew_all(const ConvProblem& a, TestTensors& tensors, Draws& draws) {
   const Axes inputs = activation_axes(a.layout, a.n, a.c, a.d, a.h, a.w);
   const Axes outputs = activation_axes(a.layout, a.n, a.k, a.z(), a.p(), a.q());
+  const Axes& results = a.direction == Direction::backward_data ? inputs : outputs;
   const Axes weights{{a.k, a.c / a.groups, a.t, a.r, a.s}, {false, false, true, true, true}};
-  const Axes filters{{1, 1, 1, 1, a.k}, {}};
+  const Axes channels{{1, 1, 1, 1, a.bias_elements()}, {}};
   const std::array<std::pair<std::vector<float>*, Axes>, 5> each = {{{&tensors.x, inputs},
                                                                      {&tensors.w, weights},
-                                                                     {&tensors.bias, filters},
-                                                                     {&tensors.residual, outputs},
+                                                                     {&tensors.bias, channels},
+                                                                     {&tensors.residual, results},
                                                                      {&tensors.dy, outputs}}};
   // One at least; each of the others in one problem of three, so that most outputs stay numbers.
   const std::int64_t present =
@@ -120,13 +121,13 @@ void make_denormal(const ConvProblem& a, TestTensors& tensors, Draws& draws) {
   const float by = denormal_unit(chosen.type);
   scale(*chosen.values, chosen.type, by);
   scale(tensors.bias, a.dtype.bias, by);
-  scale(tensors.residual, a.dtype.y, by);
+  scale(tensors.residual, a.result_type(), by);
 }
 
 }  // namespace
 
 TestTensors test_tensors(const ConvProblem& problem, TestData data, std::uint64_t seed) {
-  const bool forward = problem.direction == Direction::forward;
+  const bool of_weights = problem.direction == Direction::backward_weights;
   const DTypes& types = problem.dtype;
   // Each tensor's numbers come of a seed of its own.
   const auto values = [&](bool used, std::int64_t elements, DType type, std::uint64_t stream) {
@@ -134,10 +135,10 @@ TestTensors test_tensors(const ConvProblem& problem, TestData data, std::uint64_
   };
   TestTensors tensors{
       .x = values(problem.direction != Direction::backward_data, problem.input_elements(), types.x, 0),
-      .w = values(problem.direction != Direction::backward_weights, problem.weight_elements(), types.w, 1),
-      .bias = values(forward && problem.bias, problem.k, types.bias, 2),
-      .residual = values(problem.residual, problem.output_elements(), types.y, 4),
-      .dy = values(!forward, problem.output_elements(), types.y, 5)};
+      .w = values(!of_weights, problem.weight_elements(), types.w, 1),
+      .bias = values(!of_weights && problem.bias, problem.bias_elements(), types.bias, 2),
+      .residual = values(problem.residual, problem.result_elements(), problem.result_type(), 4),
+      .dy = values(problem.direction != Direction::forward, problem.output_elements(), types.y, 5)};
   Draws draws(problem, seed);
   if (data == TestData::non_finite) strew_all(problem, tensors, draws);
   if (data == TestData::denormal) make_denormal(problem, tensors, draws);

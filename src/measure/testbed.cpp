@@ -151,7 +151,7 @@ Testbed::Set Testbed::make_set() {
   const DTypes& types = problem_.dtype;
   Set set;
   set.x = to_device(types.x, host_.x);
-  set.residual = to_device(types.y, host_.residual);
+  set.residual = to_device(problem_.result_type(), host_.residual);
   set.dy = to_device(types.y, host_.dy);
   set.result = fenced(bytes(result_.elements, result_.type));
   set.dbias = fenced(bytes(result_.bias_elements, result_.bias_type));

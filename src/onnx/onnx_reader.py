@@ -76,7 +76,7 @@ def line_of(node, graph):
     for axis, one, other in zip(axis_names, front, back):
         if one != other:
             words.append(f"{BEHIND[axis]}={other}")
-    return " ".join([line, *words, *(["dir=bwd_d"] if transposed else epilogue(node, graph))])
+    return " ".join([line, *words, *(["dir=bwd_d"] if transposed else []), *epilogue(node, graph)])
 
 
 def epilogue(node, graph):

@@ -8,7 +8,7 @@ namespace convtune {
 
 double epilogue(const ConvProblem& problem, double sum, double bias, double residual) {
   const auto step = [&](double value) {
-    return problem.rounding == Rounding::eager ? rounded(problem.dtype.y, value) : value;
+    return problem.rounding == Rounding::eager ? rounded(problem.result_type(), value) : value;
   };
   double value = step(sum);
   if (problem.bias) value = step(value + bias);

@@ -8,7 +8,7 @@ namespace convtune {
 // True where rounding eagerly and rounding once give different outputs: sums are f32, so that steps of f32
 // outputs have nothing to round.
 inline bool rounds_each_step(const ConvProblem& problem) {
-  return problem.rounding == Rounding::eager && problem.dtype.y != DType::f32;
+  return problem.rounding == Rounding::eager && problem.result_type() != DType::f32;
 }
 
 // The problem's epilogue of one sum. Not rounded to the output's type at the end: who stores it does that. An

@@ -139,11 +139,9 @@ void check_epilogue(const ConvProblem& x) {
         refuse(fmt::format("{} has no parameters: alpha and beta must be 0, not {} and {}", row.usage,
                            x.alpha, x.beta));
   }
-  if (x.direction == Direction::forward) return;
+  if (x.direction != Direction::backward_weights) return;
   if (x.activation != Activation::none || x.residual || x.rounding != Rounding::once)
-    refuse("a backward problem has no activation, no residual and no eager rounding");
-  if (x.bias && x.direction == Direction::backward_data)
-    refuse("backward data (bwd_d) has no bias: it must be 0");
+    refuse("backward weights (bwd_w) has no activation, no residual and no eager rounding");
 }
 
 }  // namespace
@@ -179,6 +177,18 @@ std::int64_t ConvProblem::output_elements() const {
   return n * k * z() * p() * q();
 }
 
+std::int64_t ConvProblem::result_elements() const {
+  if (direction == Direction::backward_data) return input_elements();
+  return direction == Direction::backward_weights ? weight_elements() : output_elements();
+}
+DType ConvProblem::result_type() const {
+  if (direction == Direction::backward_data) return dtype.x;
+  return direction == Direction::backward_weights ? dtype.w : dtype.y;
+}
+std::int64_t ConvProblem::bias_elements() const {
+  return direction == Direction::backward_data ? c : k;
+}
+
 std::int64_t ConvProblem::touched_input_elements() const {
   if (direction == Direction::backward_data) return input_elements();
   const Windows depth = {d, t, stride_d, dilation_d, pad_front, z()};
@@ -205,7 +215,8 @@ double ConvProblem::bytes() const {
     return static_cast<double>(elements) * static_cast<double>(size_of(type));
   };
   return of(touched_input_elements(), dtype.x) + of(weight_elements(), dtype.w) +
-         of((residual ? 2 : 1) * output_elements(), dtype.y) + (bias ? of(k, dtype.bias) : 0.0);
+         of(output_elements(), dtype.y) + (residual ? of(result_elements(), result_type()) : 0.0) +
+         (bias ? of(bias_elements(), dtype.bias) : 0.0);
 }
 
 bool ConvProblem::operator==(const ConvProblem& other) const {

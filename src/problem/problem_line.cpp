@@ -48,6 +48,11 @@ std::optional<Number> ProblemLine::number(std::string_view letters) const {
   return found == numbers.end() ? std::nullopt : std::optional(found->second);
 }
 
+bool ProblemLine::is_transposed() const {
+  const auto direction = words.find("dir");
+  return direction != words.end() && direction->second.value == "transposed";
+}
+
 void ProblemLine::fail(const std::string& why) const {
   throw Error(ErrorKind::invalid_argument, fmt::format("problem {}: {}", quoted(text_), why));
 }

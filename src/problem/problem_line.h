@@ -29,6 +29,8 @@ class ProblemLine {
   std::optional<std::string_view> name;
 
   std::optional<Number> number(std::string_view letters) const;
+  // Tells whether sizes are those of a transposed layer, and not of the convolution that it transposes.
+  bool is_transposed() const;
 
   // Errors that quote the line.
   [[noreturn]] void fail(const std::string& why) const;

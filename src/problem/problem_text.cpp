@@ -4,6 +4,7 @@
 #include <array>
 #include <limits>
 #include <optional>
+#include <utility>
 
 #include "base/quoted.h"
 #include "convtune/error.h"
@@ -28,7 +29,27 @@ struct Axis {
   }
 };
 
-Axis read_axis(const ProblemLine& line, char name) {
+// The axis of the forward problem whose backward data a transposed layer is: its output is the layer's input,
+// and its image the layer's output, which follows from the rest where the line leaves it out.
+void transpose(const ProblemLine& line, std::string_view word, Axis& axis) {
+  std::swap(axis.image, axis.output);
+  if (axis.output == 0) axis.image = 0;  // the layer's input has no default
+  if (axis.image != 0 || axis.output == 0 || axis.filter == 0) return;
+  const std::int64_t before = axis.before.value_or(0);
+  const auto behind = line.words.find(word);
+  const std::int64_t after = behind == line.words.end()
+                                 ? before
+                                 : line.parse_number(behind->second.value, word, behind->second.position);
+  const Wide image =
+      (Wide{axis.output} - 1) * axis.stride + (Wide{axis.filter} - 1) * axis.dilation + 1 - before - after;
+  if (image < 1)
+    line.fail(fmt::format("the transposed layer has no output: its padding of {} + {} takes all of it",
+                          before, after));
+  axis.image = static_cast<std::int64_t>(
+      std::min<Wide>(image, std::numeric_limits<std::int64_t>::max()));  // too much: validate() says so
+}
+
+Axis read_axis(const ProblemLine& line, char name, std::string_view pad_behind) {
   const auto number = [&](char what) { return line.number(std::string{what, name}); };
   const auto value = [&](char what, std::int64_t otherwise) {
     return number(what).value_or(Number{otherwise}).value;
@@ -39,6 +60,7 @@ Axis read_axis(const ProblemLine& line, char name) {
     line.fail(fmt::format("d{} is too large", name));
   ++axis.dilation;
   if (const auto padding = number('p')) axis.before = padding->value;
+  if (line.is_transposed()) transpose(line, pad_behind, axis);
   return axis;
 }
 
@@ -60,7 +82,7 @@ bool is_flat(const Axis& depth) {
 // without its height.
 void complete_short_width(const ProblemLine& line, const Axis& height, Axis& width) {
   const std::string_view missing = width.image == 0 ? "iw" : "kw";
-  if (line.number("oh") || line.number("ow") || line.number("id"))
+  if (line.number("oh") || line.number("ow") || line.number("id") || line.is_transposed())
     line.fail(fmt::format("{} is missing: the line has other widths", missing));
   for (const char what : {'s', 'p', 'd'})
     if (const auto own = line.number(std::string{what, 'w'}); own && !line.number(std::string{what, 'h'}))
@@ -125,7 +147,8 @@ struct Axes {
 
 // All complete, as benchdnn completes them: widths alone are 1-D, heights alone square, depths alone cubes.
 Axes read_axes(const ProblemLine& line) {
-  Axis depth = read_axis(line, 'd'), height = read_axis(line, 'h'), width = read_axis(line, 'w');
+  Axis depth = read_axis(line, 'd', "pad_back"), height = read_axis(line, 'h', "pad_bottom"),
+       width = read_axis(line, 'w', "pad_right");
   const bool has_depth = depth.is_there(), has_height = height.is_there(), has_width = width.is_there();
   const bool flat = is_flat(depth) && !line.words.contains("pad_back");
   if (has_depth) {
@@ -193,8 +216,9 @@ ConvProblem parse_problem(std::string_view text) {
   ConvProblem problem;
   problem.n = value("mb", 2);
   problem.groups = value("g", 1);
-  problem.c = value("ic", 0);
-  problem.k = value("oc", 0);
+  const bool transposed = line.is_transposed();
+  problem.c = value(transposed ? "oc" : "ic", 0);
+  problem.k = value(transposed ? "ic" : "oc", 0);
   problem.d = depth.image, problem.t = depth.filter;
   problem.stride_d = depth.stride, problem.dilation_d = depth.dilation;
   problem.pad_front = *depth.before, problem.pad_back = depth.after;
@@ -212,9 +236,9 @@ ConvProblem parse_problem(std::string_view text) {
   } catch (const Error& error) {
     line.fail(error.what());
   }
-  check_output(line, "od", problem.z(), "pad_back");
-  check_output(line, "oh", problem.p(), "pad_bottom");
-  check_output(line, "ow", problem.q(), "pad_right");
+  check_output(line, transposed ? "id" : "od", problem.z(), "pad_back");
+  check_output(line, transposed ? "ih" : "oh", problem.p(), "pad_bottom");
+  check_output(line, transposed ? "iw" : "ow", problem.q(), "pad_right");
   return problem;
 }
 

@@ -48,6 +48,12 @@ void read_activation(std::string_view text, ConvProblem& problem) {
   if (parameters > 1) problem.beta = read_float(parts[2]);
 }
 
+void read_direction(std::string_view text, ConvProblem& problem) {
+  const bool transposed = text == "transposed";
+  problem.direction = transposed ? Direction::backward_data : parse_direction(text);
+  problem.bias = transposed || problem.direction != Direction::backward_data;
+}
+
 void read_benchdnn_direction(std::string_view text, ConvProblem& problem) {
   problem.bias = text == "FWD_B" || text == "BWD_WB";
   if (text == "FWD_B" || text == "FWD_D" || text == "FWD_I")
@@ -128,8 +134,7 @@ void apply_words(const ProblemLine& line, ConvProblem& problem) {
       if (key == "precision") problem.precision = parse_precision(word.value);
       if (key == "layout") problem.layout = parse_layout(word.value);
       if (key == "dtype" || key == "--dt") problem.dtype = parse_dtypes(word.value);
-      if (key == "dir") problem.direction = parse_direction(word.value);
-      if (key == "dir" && problem.direction == Direction::backward_data) problem.bias = false;
+      if (key == "dir") read_direction(word.value, problem);
       if (key == "--dir") read_benchdnn_direction(word.value, problem);
       if (key == "act") read_activation(word.value, problem);
       if (key == "--attr-post-ops") read_post_ops(word.value, problem);

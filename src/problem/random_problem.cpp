@@ -160,9 +160,11 @@ void draw_rarities(Random& random, std::int64_t limit, ConvProblem& problem) {
   }
   if (random.one_in(4)) {
     problem.direction = random.one_in(2) ? Direction::backward_data : Direction::backward_weights;
-    problem.activation = Activation::none;
-    if (problem.direction == Direction::backward_data) problem.bias = false;
-    return;
+    if (problem.direction == Direction::backward_weights || random.one_in(2)) {  // a gradient
+      problem.activation = Activation::none;
+      if (problem.direction == Direction::backward_data) problem.bias = false;
+      return;
+    }
   }
   problem.residual = random.one_in(2);
   if (random.one_in(4)) problem.rounding = Rounding::eager;

@@ -160,7 +160,7 @@ def test_it_is_a_value():
     (dict(activation="relu:1"), "it must be relu"),
     (dict(activation="leaky_relu:nan"), "leaky_relu:SLOPE has one parameter, a finite number"),
     (dict(direction="bwd"), "'bwd'"),
-    (dict(direction="bwd_d", bias=True), "has no bias"),
+    (dict(direction="bwd_w", activation="relu"), "no activation"),
     (dict(direction="bwd_w", residual=True), "no residual"),
     (dict(rounding="twice"), "'twice'"),
     (dict(d=0), "d (id) is 0"),

@@ -58,6 +58,28 @@ def test_gradients_are_adjoint(problem):
     assert convtune.backward_weights(without, x, dy)[1] is None
 
 
+def test_transposed_layers():
+    """A gradient with an epilogue: a bias for each channel of dx, a residual and an activation."""
+    plain = PROBLEM.replace(direction="bwd_d", bias=False)
+    dy, w = whole(PROBLEM.output_shape, 1), whole(PROBLEM.weight_shape, 2)
+    bias, residual = whole((PROBLEM.c,), 3), whole(PROBLEM.input_shape, 4)
+    layer = planned(plain.replace(bias=True, residual=True, activation="relu"))
+    data = planned(plain)
+    sums = convtune.backward_data(data, dy, convtune.pack(data, w)) + residual
+    sums += bias if PROBLEM.layout == "nhwc" else bias.reshape(-1, 1, 1)
+    packed = convtune.pack(layer, w, bias)
+    got = convtune.backward_data(layer, dy, packed, residual=residual)
+    numpy.testing.assert_array_equal(got, sums.clip(0))
+    assert convtune.backward_data(layer, dy, packed, out=residual, residual=residual) is residual
+    numpy.testing.assert_array_equal(got, residual)
+    with pytest.raises(convtune.InvalidArgument, match="one a channel of dx"):
+        convtune.pack(layer, w, whole((PROBLEM.c + 1,), 3))
+    with pytest.raises(convtune.InvalidArgument, match="has a residual, and residual is None"):
+        convtune.backward_data(layer, dy, packed)
+    asked = convtune.Problem.parse("mb1ic8ih5oc4kh4sh2ph1 dir=transposed")
+    assert (asked.c, asked.k, asked.h, asked.direction, asked.bias) == (4, 8, 10, "bwd_d", True)
+
+
 def test_outputs_in_place():
     x, w, dy = (
         whole(shape, i) for i, shape in enumerate((PROBLEM.input_shape, PROBLEM.weight_shape, PROBLEM.output_shape))

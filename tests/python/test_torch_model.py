@@ -113,7 +113,7 @@ def test_weights_that_are_computed():
     (nn.Conv2d(4, 6, (3, 5), (2, 1), (1, 2), bias=False), (1, 4, 9, 11), "mb1ic4oc6ih9kh3sh2ph1iw11kw5pw2 bias=0"),
     (nn.Conv2d(4, 6, 2, padding="same"), (1, 4, 9, 9), "mb1ic4oc6ih9kh2 pad_bottom=1 pad_right=1"),
     (nn.Conv3d(4, 6, 3, padding=1), (1, 4, 5, 6, 7), "mb1ic4oc6id5kd3pd1ih6kh3ph1iw7kw3pw1"),
-    (nn.ConvTranspose2d(6, 4, 3, 2, 1, 1), (1, 6, 5, 5), "mb1ic4oc6ih10kh3sh2ph1 dir=bwd_d"),
+    (nn.ConvTranspose2d(6, 4, 3, 2, 1, 1), (1, 6, 5, 5), "mb1ic4oc6ih10kh3sh2ph1 dir=bwd_d bias=1"),
     (nn.Sequential(nn.ZeroPad2d((1, 2, 3, 4)), nn.Conv2d(4, 6, 3, padding=1)), (1, 4, 9, 9),
      "mb1ic4oc6ih9kh3ph4iw9kw3pw2 pad_bottom=5 pad_right=3"),
     (nn.Conv2d(4, 6, 3).half(), (1, 4, 9, 9), "mb1ic4oc6ih9kh3 dtype=f16"),

@@ -65,7 +65,8 @@ def _problem(operation: Operation, epilogues: Epilogues) -> Problem:
         raise _Skipped(f"its input has the shape {x.shape}, its weights {weight.shape}")
     if min(padding) < 0:
         raise _Skipped("a padding is negative")
-    more: dict[str, Any] = {}
+    bias, residual, activation = epilogues.of(operation)
+    more: dict[str, Any] = {"bias": bias, "residual": residual, "activation": activation}
     if transposed:  # the gradient of the image of a convolution that makes its input of its output
         y = operation.outputs[0]
         image, channels, filters = y.shape[2:], weight.shape[1] * groups, x.shape[1]
@@ -76,8 +77,6 @@ def _problem(operation: Operation, epilogues: Epilogues) -> Problem:
         before, behind = padding, padding
         more["direction"] = "bwd_d"
     else:
-        bias, residual, activation = epilogues.of(operation)
-        more.update(bias=bias, residual=residual, activation=activation)
         filters = weight.shape[0]
         x, before, behind = _padded(x, axes)
         before, behind = (tuple(map(sum, zip(padding, one))) for one in (before, behind))

@@ -33,7 +33,10 @@ inline bool caches_keep(double bytes, const DeviceInfo& info) {
 inline bool caches_keep(const ConvProblem& a, const DeviceInfo& info) {
   const double outputs = static_cast<double>(size_of(a.dtype.y)) * static_cast<double>(a.output_elements());
   const double inputs = static_cast<double>(size_of(a.dtype.x)) * static_cast<double>(a.input_elements());
-  return caches_keep(inputs + (a.residual ? 2 : 1) * outputs, info);
+  const double residual =
+      a.residual ? static_cast<double>(size_of(a.result_type())) * static_cast<double>(a.result_elements())
+                 : 0;
+  return caches_keep(inputs + outputs + residual, info);
 }
 
 }  // namespace convtune::cpu

@@ -147,7 +147,7 @@ ResultShape result_of(const ConvProblem& a) {
   const int64_t taps = a.t * a.r * a.s;
   switch (a.direction) {
     case Direction::backward_data:
-      return {.elements = a.input_elements(), .type = a.dtype.x, .terms = a.k / a.groups * taps};
+      return {.elements = a.result_elements(), .type = a.result_type(), .terms = a.k / a.groups * taps};
     case Direction::backward_weights:
       return {.elements = a.weight_elements(),
               .bias_elements = a.bias ? a.k : 0,
@@ -160,21 +160,17 @@ ResultShape result_of(const ConvProblem& a) {
 }
 
 OracleValue oracle(const ConvProblem& a, const HostValues& values, int64_t index) {
-  const auto without_epilogue = [](const Sum& sum) {
-    return OracleValue{sum.value, sum.magnitude, sum.value, sum.value};
-  };
-  if (a.direction == Direction::backward_data)
-    return without_epilogue(backward_data(a, values, input_shape(a).place(index)));
   if (a.direction == Direction::backward_weights) {
-    if (index >= a.weight_elements())
-      return without_epilogue(backward_bias(a, values, index - a.weight_elements()));
-    return without_epilogue(backward_weights(a, values, tap_of(a, index)));
+    const Sum sum = index >= a.weight_elements() ? backward_bias(a, values, index - a.weight_elements())
+                                                 : backward_weights(a, values, tap_of(a, index));
+    return {sum.value, sum.magnitude, sum.value, sum.value};
   }
-  const Place y = output_shape(a).place(index);
-  const Sum sum = forward(a, values, y);
-  const double bias = a.bias ? values.bias[y.c] : 0, residual = a.residual ? values.residual[index] : 0;
+  const bool is_forward = a.direction == Direction::forward;
+  const Place at = (is_forward ? output_shape(a) : input_shape(a)).place(index);
+  const Sum sum = is_forward ? forward(a, values, at) : backward_data(a, values, at);
+  const double bias = a.bias ? values.bias[at.c] : 0, residual = a.residual ? values.residual[index] : 0;
   return {epilogue(a, sum.value, bias, residual), sum.magnitude + std::abs(bias) + std::abs(residual),
-          sum.value, epilogue(a, rounded(a.dtype.y, sum.value), bias, residual)};
+          sum.value, epilogue(a, rounded(a.result_type(), sum.value), bias, residual)};
 }
 
 std::string name_of_element(const ConvProblem& a, int64_t index) {

@@ -39,7 +39,7 @@ class ReferenceExecutable final : public Executable {
   ReferenceExecutable(const ConvProblem& problem, int threads) : problem_(problem), threads_(threads) {}
 
   std::size_t packed_bytes() const override {
-    return static_cast<std::size_t>(problem_.weight_elements() + problem_.k) * sizeof(float);
+    return static_cast<std::size_t>(problem_.weight_elements() + problem_.bias_elements()) * sizeof(float);
   }
 
   // The weights as floats, then the bias (zeros where the problem has none).
@@ -47,8 +47,8 @@ class ReferenceExecutable final : public Executable {
     const int64_t weights = problem_.weight_elements();
     auto* const to = static_cast<float*>(packed);
     for (int64_t i = 0; i < weights; ++i) to[i] = load(problem_.dtype.w, w, i);
-    for (int64_t k = 0; k < problem_.k; ++k)
-      to[weights + k] = problem_.bias ? load(problem_.dtype.bias, bias, k) : 0;
+    for (int64_t i = 0; i < problem_.bias_elements(); ++i)
+      to[weights + i] = problem_.bias ? load(problem_.dtype.bias, bias, i) : 0;
   }
 
   void run(const Tensors& tensors, const void* packed, Stream) const override {
@@ -69,7 +69,10 @@ class ReferenceExecutable final : public Executable {
     const std::vector<float> dy = to_floats(a.dtype.y, tensors.dy, a.output_elements());
     const std::vector<float> x =
         for_weights ? to_floats(a.dtype.x, tensors.x, a.input_elements()) : std::vector<float>();
-    const HostValues values{.x = x.data(), .w = w, .dy = dy.data()};
+    const std::vector<float> residual =
+        to_floats(a.result_type(), tensors.residual, a.residual ? a.result_elements() : 0);
+    const HostValues values{
+        .x = x.data(), .w = w, .bias = w + a.weight_elements(), .residual = residual.data(), .dy = dy.data()};
     const ResultShape result = result_of(a);
     void* const to = for_weights ? tensors.dw : tensors.dx;
     parallel_for(threads_, result.elements + result.bias_elements, [&](int64_t begin, int64_t end) {

@@ -145,7 +145,8 @@ class Cudnn final : public Algorithm {
                             Activation::leaky_relu, Activation::sigmoid},
             .residual = true,
             .eager_rounding = true,
-            .depth = true};
+            .depth = true,
+            .directions = {Direction::forward, Direction::backward_data}};
   }
 
   // The forms that a problem may have, the more promising first. TF32 and half precision run best

@@ -26,12 +26,13 @@ class CudnnExecutable final : public Executable {
         plan_(std::move(plan)),
         convert_weights_(conversion(device, form.channels_last, problem.k, problem.c / problem.groups,
                                     problem.t * problem.r * problem.s, problem.dtype.w)),
-        convert_input_(conversion(device, moves(), problem.n, problem.c, problem.d * problem.h * problem.w,
-                                  problem.dtype.x)),
-        convert_residual_(conversion(device, moves(), problem.n, problem.k,
-                                     problem.z() * problem.p() * problem.q(), problem.dtype.y)),
-        convert_output_(conversion(device, moves(), problem.n, problem.z() * problem.p() * problem.q(),
-                                   problem.k, problem.dtype.y)),
+        read_(read_side(problem)),
+        written_(written_side(problem)),
+        convert_input_(conversion(device, moves(), problem.n, read_.channels, read_.pixels(), read_.type)),
+        convert_residual_(
+            conversion(device, moves(), problem.n, written_.channels, written_.pixels(), written_.type)),
+        convert_output_(
+            conversion(device, moves(), problem.n, written_.pixels(), written_.channels, written_.type)),
         workspace_(device_) {
     workspace_.at_least(places_for({}).bytes, nullptr);  // if memory is short this is better than a run
   }
@@ -55,28 +56,31 @@ class CudnnExecutable final : public Executable {
   void run(const Tensors& tensors, const void* packed, Stream stream) const override {
     const DeviceScope scope(device_);
     const std::lock_guard lock(session_.mutex);
-    const Places places = places_for(
-        {.x = !aligned(tensors.x), .residual = !aligned(tensors.residual), .y = !aligned(tensors.y)});
+    const bool is_forward = problem_.direction == Direction::forward;
+    const void* const x = is_forward ? tensors.x : tensors.dy;
+    void* const y = is_forward ? tensors.y : tensors.dx;
+    const Places places =
+        places_for({.x = !aligned(x), .residual = !aligned(tensors.residual), .y = !aligned(y)});
     const Workspace::Hold hold = workspace_.at_least(places.bytes, stream);
     auto* const memory = static_cast<unsigned char*>(hold.memory);
     const auto* const weights = static_cast<const unsigned char*>(packed);
-    const Pointers pointers{.x = places.copied.x ? memory + places.x : tensors.x,
+    const Pointers pointers{.x = places.copied.x ? memory + places.x : x,
                             .w = weights,
                             .bias = weights + bias_offset(),
                             .residual = places.copied.residual ? memory + places.residual : tensors.residual,
-                            .y = places.copied.y ? memory + places.y : tensors.y,
+                            .y = places.copied.y ? memory + places.y : y,
                             .sum = memory + places.sum,
                             .partial = memory + places.partial};
-    if (places.copied.x) convert_input_.run(tensors.x, memory + places.x, stream);
+    if (places.copied.x) convert_input_.run(x, memory + places.x, stream);
     if (places.copied.residual) convert_residual_.run(tensors.residual, memory + places.residual, stream);
     check_cudnn(cudnn_functions().cudnnSetStream(session_.handle, stream), "set a stream");
     for (const auto& step : plan_->steps) execute(*step, pointers, memory);
-    if (places.copied.y) convert_output_.run(memory + places.y, tensors.y, stream);
+    if (places.copied.y) convert_output_.run(memory + places.y, y, stream);
   }
 
   // Most of its engines multiply padding, and some make 0 of NaN in ReLU.
   bool keeps_special_numbers() const override { return false; }
-  bool rounds_sum() const override { return plan_->steps.size() > 1 && problem_.dtype.y != DType::f32; }
+  bool rounds_sum() const override { return plan_->steps.size() > 1 && written_.type != DType::f32; }
 
  private:
   bool moves() const { return form_.channels_last && problem_.layout == Layout::nchw; }
@@ -162,9 +166,9 @@ class CudnnExecutable final : public Executable {
       if (wanted) end += in_lines(bytes_of(elements, type));
       return at;
     };
-    const std::int64_t outputs = problem_.output_elements();
-    const DType y = problem_.dtype.y;
-    places.x = place(places.copied.x, problem_.input_elements(), problem_.dtype.x);
+    const std::int64_t outputs = problem_.result_elements();
+    const DType y = written_.type;
+    places.x = place(places.copied.x, problem_.n * read_.channels * read_.pixels(), read_.type);
     places.residual = place(places.copied.residual, outputs, y);
     places.y = place(places.copied.y, outputs, y);
     places.sum = place(plan_->steps.size() > 1, outputs, y);
@@ -178,7 +182,9 @@ class CudnnExecutable final : public Executable {
   const int device_;
   CudnnSession& session_;
   const std::shared_ptr<const CudnnPlan> plan_;
-  const Transpose convert_weights_, convert_input_, convert_residual_, convert_output_;
+  const Transpose convert_weights_;
+  const CudnnSide read_, written_;
+  const Transpose convert_input_, convert_residual_, convert_output_;
   mutable Workspace workspace_;
 };
 

@@ -49,13 +49,14 @@ Dimensions with_depth(const ConvProblem& a, Dimensions front, std::int64_t depth
   return front;
 }
 
-Shape output(const ConvProblem& a, bool channels_last) {
-  return packed(with_depth(a, {a.n, a.k}, a.z(), {a.p(), a.q()}), channels_last);
+Shape shape_of(const ConvProblem& a, const CudnnSide& side, bool channels_last) {
+  return packed(with_depth(a, {a.n, side.channels}, side.depth, {side.height, side.width}), channels_last);
 }
 
 // Describes this memory for a pointwise graph, whose engines look at rows of channels.
 Shape flat_output(const ConvProblem& a) {
-  return packed({1, a.k, a.n * a.z() * a.p() * a.q(), 1}, true);
+  const CudnnSide side = written_side(a);
+  return packed({1, side.channels, a.n * side.pixels(), 1}, true);
 }
 
 // ---- Operations ---------------------------------------------------------------------------------------
@@ -76,6 +77,17 @@ CudnnDescriptor convolution(const ConvProblem& a, const CudnnDescriptor& x, cons
             with_depth(a, {}, a.pad_back, {a.pad_bottom, a.pad_right}));
   shape.finalize();
 
+  if (a.direction == Direction::backward_data) {
+    CudnnDescriptor operation(CudnnKind::operation_convolution_backward_data);
+    operation.set_float(CudnnAttribute::operation_convolution_backward_data_alpha, 1);
+    operation.set_float(CudnnAttribute::operation_convolution_backward_data_beta, 0);
+    operation.set(CudnnAttribute::operation_convolution_backward_data_convolution, shape);
+    operation.set(CudnnAttribute::operation_convolution_backward_data_dy, x);
+    operation.set(CudnnAttribute::operation_convolution_backward_data_w, w);
+    operation.set(CudnnAttribute::operation_convolution_backward_data_dx, y);
+    operation.finalize();
+    return operation;
+  }
   CudnnDescriptor operation(CudnnKind::operation_convolution_forward);
   operation.set_float(CudnnAttribute::operation_convolution_forward_alpha, 1);
   operation.set_float(CudnnAttribute::operation_convolution_forward_beta, 0);
@@ -133,8 +145,8 @@ class Operations {
         return binary(CudnnPointwise::add, from,
                       tensor(CudnnTensor::bias, cudnn_bias_type(problem_), packed(channels, true)), to);
       case Step::residual:
-        return binary(CudnnPointwise::add, from, tensor(CudnnTensor::residual, problem_.dtype.y, result_),
-                      to);
+        return binary(CudnnPointwise::add, from,
+                      tensor(CudnnTensor::residual, problem_.result_type(), result_), to);
       case Step::activation:
         return activate(from, to);
     }
@@ -249,6 +261,15 @@ using Step = Operations::Step;
 
 }  // namespace
 
+CudnnSide read_side(const ConvProblem& a) {
+  if (a.direction == Direction::backward_data) return {a.k, a.z(), a.p(), a.q(), a.dtype.y};
+  return {a.c, a.d, a.h, a.w, a.dtype.x};
+}
+CudnnSide written_side(const ConvProblem& a) {
+  if (a.direction == Direction::backward_data) return {a.c, a.d, a.h, a.w, a.dtype.x};
+  return {a.k, a.z(), a.p(), a.q(), a.dtype.y};
+}
+
 // cuDNN 9.19.0's pointwise engines are compiled at run time. On an H200 they left elements unwritten or wrote
 // behind the last where rows were no whole vectors, and took another channel's bias where channels came first
 // (docs/notebook/).
@@ -259,24 +280,24 @@ bool sequence_is_right(const ConvProblem& a, const CudnnForm& form) {
 }
 
 std::int64_t cudnn_bias_elements(const ConvProblem& a, const CudnnForm& form) {
-  return a.bias || (form.fused && has_epilogue(a)) ? a.k : 0;
+  return a.bias || (form.fused && has_epilogue(a)) ? a.bias_elements() : 0;
 }
 
 DType cudnn_bias_type(const ConvProblem& a) {
-  return a.bias ? a.dtype.bias : a.dtype.y;
+  return a.bias ? a.dtype.bias : a.result_type();
 }
 
 CudnnGraph convolution_graph(const ConvProblem& a, const CudnnForm& form, const CudnnSession& session) {
   const bool last = form.channels_last;
-  const Shape shape = output(a, last);
+  const CudnnSide read = read_side(a);
+  const Shape shape = shape_of(a, written_side(a), last);
   Operations operations(a, shape);
-  const CudnnDescriptor x =
-      operations.tensor(CudnnTensor::x, a.dtype.x, packed(with_depth(a, {a.n, a.c}, a.d, {a.h, a.w}), last));
+  const CudnnDescriptor x = operations.tensor(CudnnTensor::x, read.type, shape_of(a, read, last));
   const CudnnDescriptor w = operations.tensor(
       CudnnTensor::w, a.dtype.w, packed(with_depth(a, {a.k, a.c / a.groups}, a.t, {a.r, a.s}), last));
   const bool stores_sum = !form.fused && has_epilogue(a);
   const CudnnDescriptor y =
-      operations.tensor(stores_sum ? CudnnTensor::sum : CudnnTensor::y, a.dtype.y, shape);
+      operations.tensor(stores_sum ? CudnnTensor::sum : CudnnTensor::y, a.result_type(), shape);
   if (stores_sum || !has_epilogue(a)) {
     operations.convolve(x, w, y);
     return operations.graph(session);
@@ -311,8 +332,8 @@ std::vector<CudnnGraph> epilogue_graphs(const ConvProblem& a, const CudnnForm& f
   for (std::size_t i = 0; i < parts.size(); ++i) {
     Operations operations(a, shape);
     const CudnnTensor to = i + 1 == parts.size() ? CudnnTensor::y : other;
-    const CudnnDescriptor input = operations.tensor(from, a.dtype.y, shape);
-    const CudnnDescriptor result = operations.tensor(to, a.dtype.y, shape);
+    const CudnnDescriptor input = operations.tensor(from, a.result_type(), shape);
+    const CudnnDescriptor result = operations.tensor(to, a.result_type(), shape);
     operations.append(parts[i], input, result);
     graphs.push_back(operations.graph(session));
     std::swap(from, other);

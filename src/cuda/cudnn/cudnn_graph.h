@@ -18,7 +18,17 @@ struct CudnnForm {
   bool operator==(const CudnnForm&) const = default;
 };
 
-// The tensors of the graphs, by the numbers that a variant pack names them with. `sum` is what an unfused
+// What a convolution reads or writes beside its weights: x and y, or in backward data dy and dx.
+struct CudnnSide {
+  std::int64_t channels, depth, height, width;
+  DType type;
+  std::int64_t pixels() const { return depth * height * width; }
+};
+CudnnSide read_side(const ConvProblem& problem);
+CudnnSide written_side(const ConvProblem& problem);
+
+// The tensors of the graphs, by the numbers that a variant pack names them with; `x` is what is read and `y`
+// what is written. `sum` is what an unfused
 // convolution stores, `partial` what an eager step does; `three` and `sixth` are numbers of the host.
 enum class CudnnTensor : std::int64_t { x = 1, w, bias, y, residual, sum, partial, three, sixth };
 
@@ -33,7 +43,7 @@ inline bool rounds_eagerly(const ConvProblem& problem) {
   return rounds_each_step(problem) && has_epilogue(problem);
 }
 
-// Elements of the bias that the graphs read, 0 where they have none; k of them, or those again for each
+// Elements of the bias that the graphs read, 0 where they have none; a channel each, or those again for each
 // image: a pointwise graph knows no NCHW, and is given an image for each channel of each image.
 std::int64_t cudnn_bias_elements(const ConvProblem& problem, const CudnnForm& form);
 // The type of the problem's bias, or of the zeros in its place: precompiled engines fuse residual and

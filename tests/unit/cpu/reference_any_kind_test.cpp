@@ -28,8 +28,8 @@ AllTensors draw_tensors(const ConvProblem& a, std::uint64_t seed) {
     for (float& value : values) value = static_cast<float>(static_cast<int>(random() % 7) - 3);
     return values;
   };
-  return {fill(a.input_elements()), fill(a.weight_elements()), fill(a.k), fill(a.output_elements()),
-          fill(a.output_elements())};
+  return {fill(a.input_elements()), fill(a.weight_elements()), fill(a.bias_elements()),
+          fill(a.result_elements()), fill(a.output_elements())};
 }
 
 int64_t offset(Layout layout, int64_t n, int64_t c, int64_t d, int64_t h, int64_t w, int64_t channels,
@@ -100,7 +100,7 @@ double activated(const ConvProblem& a, double v) {
 }
 
 double finished(const ConvProblem& a, const AllTensors& t, double sum, int64_t at, int64_t k) {
-  const auto step = [&](double v) { return a.rounding == Rounding::eager ? rounded(a.dtype.y, v) : v; };
+  const auto step = [&](double v) { return a.rounding == Rounding::eager ? rounded(a.result_type(), v) : v; };
   double v = step(sum);
   if (a.bias) v = step(v + static_cast<double>(t.bias[static_cast<std::size_t>(k)]));
   if (a.residual) v = step(v + static_cast<double>(t.residual[static_cast<std::size_t>(at)]));
@@ -123,7 +123,7 @@ void expect_values(const ConvProblem& a, DType type, const std::vector<unsigned 
 
 TEST(Reference, EqualsScatterOnProblemsOfAnyKind) {
   const DeviceInfo& device = cpu::backend().info();
-  int kinds[3] = {};
+  int kinds[3] = {}, transposed = 0;
   for (std::uint64_t i = 0; i < 1500; ++i) {
     const ConvProblem a = random_problem_of_any_kind(17, i, 3e4);
     const AllTensors t = draw_tensors(a, i);
@@ -133,7 +133,7 @@ TEST(Reference, EqualsScatterOnProblemsOfAnyKind) {
       return std::vector<unsigned char>(elements * static_cast<std::size_t>(size_of(type)), 0xFF);
     };
     const auto x = bytes(a.dtype.x, t.x), w = bytes(a.dtype.w, t.w), bias = bytes(a.dtype.bias, t.bias),
-               residual = bytes(a.dtype.y, t.residual), dy = bytes(a.dtype.y, t.dy);
+               residual = bytes(a.result_type(), t.residual), dy = bytes(a.dtype.y, t.dy);
     const Results want = scatter(a, t);
     std::vector<std::byte> packed(executable->packed_bytes());
     if (a.direction != Direction::backward_weights)
@@ -151,8 +151,16 @@ TEST(Reference, EqualsScatterOnProblemsOfAnyKind) {
       expect_values(a, a.dtype.y, y, all);
     } else if (a.direction == Direction::backward_data) {
       auto dx = empty(a.dtype.x, want.dx.size());
-      executable->run({.dy = dy.data(), .dx = dx.data()}, packed.data(), nullptr);
-      expect_values(a, a.dtype.x, dx, want.dx);
+      executable->run({.residual = residual.data(), .dy = dy.data(), .dx = dx.data()}, packed.data(),
+                      nullptr);
+      std::vector<double> all(want.dx.size());
+      for (std::size_t at = 0; at < all.size(); ++at) {
+        const auto place = static_cast<int64_t>(at);
+        const int64_t c = a.layout == Layout::nchw ? place / (a.d * a.h * a.w) % a.c : place % a.c;
+        all[at] = finished(a, t, want.dx[at], place, c);
+      }
+      expect_values(a, a.dtype.x, dx, all);
+      transposed += a.bias || a.residual || a.activation != Activation::none;
     } else {
       auto dw = empty(a.dtype.w, want.dw.size());
       auto dbias = empty(a.dtype.bias, want.dbias.size());
@@ -166,6 +174,7 @@ TEST(Reference, EqualsScatterOnProblemsOfAnyKind) {
   }
   EXPECT_GT(kinds[0], 1000);
   EXPECT_GT(kinds[1], 50);
+  EXPECT_GT(transposed, 20);
   EXPECT_GT(kinds[2], 50);
 }
 

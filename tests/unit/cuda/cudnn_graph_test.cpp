@@ -54,10 +54,10 @@ constexpr CudnnForm kFirst{false, true}, kLast{true, true};
 // No descriptor of any problem is refused, whatever engines then say.
 TEST_F(CudnnGraphs, TakesTheDescriptorsOfAnyProblem) {
   std::map<Activation, int> activations;
-  int eager = 0, depth = 0, residuals = 0, half = 0;
+  int eager = 0, depth = 0, residuals = 0, half = 0, transposed = 0;
   for (std::uint64_t i = 0; i < 300; ++i) {
     ConvProblem problem = random_problem_of_any_kind(7, i);
-    problem.direction = Direction::forward;
+    if (problem.direction == Direction::backward_weights) problem.direction = Direction::forward;
     problem.n = std::max<std::int64_t>(problem.n, 1);
     for (const bool channels_last : {false, true})
       for (const bool fused : {false, true}) {
@@ -69,12 +69,14 @@ TEST_F(CudnnGraphs, TakesTheDescriptorsOfAnyProblem) {
     eager += rounds_eagerly(problem);
     depth += problem.has_depth();
     residuals += problem.residual;
+    transposed += problem.direction == Direction::backward_data && has_epilogue(problem);
     half += problem.dtype.x != DType::f32;
   }
   EXPECT_EQ(activations.size(), 9u);
   EXPECT_GT(eager, 5);
   EXPECT_GT(depth, 10);
   EXPECT_GT(residuals, 10);
+  EXPECT_GT(transposed, 5);
   EXPECT_GT(half, 50);
 }
 
@@ -89,6 +91,19 @@ TEST_F(CudnnGraphs, PrecompiledEnginesFuseTheClassicEpilogues) {
         for (const CudnnForm& form : {kFirst, kLast}) {
           const std::string text = std::string(shape) + " dtype=" + type + " " + epilogue;
           EXPECT_FALSE(engines(text, form).empty()) << text << (form.channels_last ? " channels-last" : "");
+        }
+}
+
+// Covers gradients in every type and layout; behind them precompiled engines fuse nothing.
+TEST_F(CudnnGraphs, EnginesComputeBackwardData) {
+  for (const char* type : {"f32", "f16", "bf16"})
+    for (const char* shape : {"mb8ic64ih32oc128kh4sh2ph1", "mb8ic64ih56oc64kh2sh2", "mb8ic64ih28oc64kh3ph1",
+                              "g4mb4ic64ih28oc64kh3ph1", "mb1ic32id8ih28iw28oc32kd2kh2kw2sd2sh2sw2"})
+      for (const char* words : {" dir=bwd_d", " dir=bwd_d bias=1 act=relu"})
+        for (const bool last : {false, true}) {
+          const std::string text = std::string(shape) + words + " dtype=" + type;
+          const bool alone = text.find("bias") == text.npos;
+          EXPECT_FALSE(engines(text, {last, alone}).empty()) << text << (last ? " channels-last" : "");
         }
 }
 

@@ -28,8 +28,8 @@ struct Emulation {
         x(integers(problem.input_elements(), 1)),
         w(integers(problem.weight_elements(), 2)),
         dy(integers(problem.output_elements(), 3)),
-        bias(static_cast<std::size_t>(problem.k)),
-        residual(dy.size()) {}
+        bias(static_cast<std::size_t>(problem.bias_elements())),
+        residual(static_cast<std::size_t>(problem.result_elements())) {}
 
   double oracle(std::int64_t index) const {
     return cpu::oracle(problem, {x.data(), w.data(), bias.data(), residual.data(), dy.data()}, index).sum;

@@ -140,6 +140,8 @@ TEST(Problem, UntouchedPixelsNeedNotBeRead) {
   EXPECT_EQ(a.touched_input_elements(), x / 4);
   a.direction = Direction::backward_data;
   EXPECT_EQ(a.touched_input_elements(), x) << "its gradients are zero, and written";
+  a.residual = true;
+  EXPECT_EQ(a.bytes(), 2.0 * (2 * x + 512 * 256 + 256 + a.output_elements())) << "as large as x, as the bias";
 }
 
 TEST(Problem, ChannelsFirstAreReadInSectors) {

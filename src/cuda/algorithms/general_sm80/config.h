@@ -88,7 +88,7 @@ struct GeneralSm80 {
   // ---- Packed weights, as floats: [tap][term][channel of the results]. Behind them the biases ----
   constexpr Packed packed(const ConvNumbers& a) const {
     if (direction == ConvDirection::backward_weights) return {.flagged = false};
-    return {.prepared = a.weights(), .biases = forward() ? a.k : 0, .flagged = false};
+    return {.prepared = a.weights(), .biases = results(a), .flagged = false};
   }
   constexpr long long source_of(const ConvNumbers& a, long long i) const {
     const long long result = i % results(a), term = i / results(a) % terms(a);

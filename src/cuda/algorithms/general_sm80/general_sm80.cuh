@@ -49,15 +49,14 @@ __device__ void compute(const ConvNumbers& a, const void* __restrict__ in, const
 #pragma unroll
     for (int filter = 0; filter < config.filters; ++filter) {
       if (filter >= results.filters(a)) continue;
-      const float bias = config.forward() ? packed[at.bias_at() + results.channel(a, filter)] : 0;
+      const float bias = packed[at.bias_at() + results.channel(a, filter)];
 #pragma unroll
       for (int pixel = 0; pixel < config.pixels; ++pixel) {
         if (!results.exists[pixel]) continue;
         const Index to = results.offset(a, filter, pixel);
         const float added = config.residual ? load_element<config.out_type>(residual, to) : 0;
-        const float sum = results.sums[filter][pixel];
         store_element<config.out_type>(out, to,
-                                       config.forward() ? finished<config>(a, sum, bias, added) : sum);
+                                       finished<config>(a, results.sums[filter][pixel], bias, added));
       }
     }
   }
