@@ -35,7 +35,7 @@ def test_resnet50(tmp_path):
     (models.mobilenet_v2, (), 52, {"mb1ic3ih224oc32kh3sh2ph1 act=clip:0:6": 1, "mb1ic384ih14oc64kh1 residual=1": 3,
                                    "g384mb1ic384ih14oc384kh3ph1 act=clip:0:6": 4}),
     (models.yolo, ("--shape", "input=1x3x320x320"), 17, {"mb1ic64ih40oc64kh3ph1 act=silu": 2, "mb1ic128ih80oc255kh1": 1}),
-    (models.unet, (), 7, {"ic16ih64oc32kh2sh2 dir=bwd_d": 1, "ic32ih64oc16kh3ph1 act=leaky_relu:0.1": 1}),
+    (models.unet, (), 7, {"ic16ih64oc32kh2sh2 dir=bwd_d bias=1": 1, "ic32ih64oc16kh3ph1 act=leaky_relu:0.1": 1}),
 ])
 def test_networks(network, options, total, some, tmp_path):
     path = models.save(network(), tmp_path / "net.onnx")
