@@ -110,11 +110,12 @@ typedef struct convtune_problem {
   int32_t w_dtype, y_dtype, bias_dtype; /* 1 + the enum's value; 0: of x's type */
   int32_t direction, residual, rounding;
   float alpha, beta; /* the activation's parameters */
+  int64_t cache;     /* frames of a second tensor in front of x */
 } convtune_problem;
 #define CONVTUNE_PROBLEM_INIT                                                                               \
   {                                                                                                         \
     sizeof(convtune_problem), 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, \
-        0, 0, 0, 0, 0, 0, 0, 0, 0, 0                                                                        \
+        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0                                                                     \
   }
 
 /* A line of benchdnn's grammar, or the name of a built-in case; problem.h has the grammar. Writes into a
@@ -205,9 +206,12 @@ typedef struct convtune_tensors {
   void* dx;             /* written: backward data */
   void* dw;             /* written: backward weights */
   void* dbias;          /* written: backward weights, where the problem has a bias */
+  const void* cache;    /* read: forward, where the problem has one: [N][C][cache][H][W], lying as x does */
+  void* cache_out;      /* written: forward, where not null: the last (t-1)*dilation_d frames of cache and x,
+                           zeros before them where these are fewer; convtune/tensor.h */
 } convtune_tensors;
 #define CONVTUNE_TENSORS_INIT \
-  { sizeof(convtune_tensors), 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(convtune_tensors), 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 CONVTUNE_API convtune_status convtune_run_tensors(const convtune_convolution* convolution,
                                                   const convtune_tensors* tensors, const void* packed,
                                                   void* stream);

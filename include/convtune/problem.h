@@ -18,9 +18,11 @@ namespace convtune {
 //                                         [q*stride_w + s*dilation_w - pad_left] * w[k][c][t][r][s])
 //
 // with g = k / (K/G), c in [0, C/G), and x read as 0 outside the image. A 2-D problem has d = t = 1, a 1-D
-// one h = r = 1 too. Backward data: dx, backward weights: dw (and dbias, where the problem has a bias), the
-// gradients of sum(y * dy) for a forward problem without residual and activation; the fields stay those of
-// the forward problem.
+// one h = r = 1 too. A forward problem with a depth may have a cache, as causal layers of videos do: `cache`
+// frames before x's first, instead of as many zeros of its front padding, are those of a second tensor, the
+// last of them next to x. Backward data: dx, backward weights: dw (and dbias, where the problem has a bias),
+// the gradients of sum(y * dy) for a forward problem without residual and activation; the fields stay those
+// of the forward problem.
 //
 // A transposed convolution is backward data with an epilogue: a layer that makes c channels of k, its input
 // in place of dy and its output in place of dx, weights [K][C/groups][T][R][S] as PyTorch's ConvTranspose has
@@ -42,7 +44,7 @@ namespace convtune {
 // dtype=T, X:W:Y or X:W:Y:BIAS of f32|f16|bf16
 //        dir=fwd|bwd_d|bwd_w|transposed  act=relu|clip:LOW:HIGH|... (convtune/tensor.h; default none)
 //        bias=0|1 (default 1, and 0 for bwd_d)  residual=0|1  rounding=once|eager
-//        pad_back=N  pad_bottom=N  pad_right=N
+//        pad_back=N  pad_bottom=N  pad_right=N  cache=N (frames, at most the front padding; default 0)
 // dir=transposed has the line's ic, ih, iw and id mean the transposed layer's input and oc, oh, ow and od its
 // output (which follows from the rest where it is not stated), with a bias by default; it is written as
 // bwd_d. benchdnn's own --dt=, --dir= and --attr-post-ops= are read as words too, and written as ours.
@@ -54,6 +56,7 @@ struct ConvProblem {
   std::int64_t dilation_d = 1, dilation_h = 1, dilation_w = 1;  // counted from 1, as PyTorch does: 1 = dense
   std::int64_t pad_front = 0, pad_top = 0, pad_left = 0;
   std::int64_t pad_back = 0, pad_bottom = 0, pad_right = 0;
+  std::int64_t cache = 0;  // frames of a second tensor in front of x
   DTypes dtype = DType::f32;
   Layout layout = Layout::nchw;
   Precision precision = Precision::automatic;
@@ -72,7 +75,10 @@ struct ConvProblem {
   std::int64_t p() const;  // output height; see output_size
   std::int64_t q() const;  // output width
 
-  std::int64_t input_elements() const;   // n*c*d*h*w
+  std::int64_t input_elements() const;  // n*c*d*h*w
+  std::int64_t cache_elements() const;  // n*c*cache*h*w
+  // Frames of cache and x that windows behind the last frame would need: (t-1)*dilation_d.
+  std::int64_t kept_frames() const;
   std::int64_t weight_elements() const;  // k*(c/groups)*t*r*s
   std::int64_t output_elements() const;  // n*k*z*p*q
   // What is computed: y, dx or dw.
@@ -88,7 +94,8 @@ struct ConvProblem {
   // one and half of the other. n*c*d*h*w in backward data, which writes them all.
   std::int64_t touched_input_elements() const;
 
-  // Bytes that must move at least once: touched input + weights + bias + residual + output, or gradients.
+  // Bytes that must move at least once: touched input + cache + weights + bias + residual + output, or
+  // gradients.
   double bytes() const;
 
   // Everything but the name: two problems with the same key are the same work.
@@ -103,8 +110,9 @@ std::int64_t output_size(std::int64_t size, std::int64_t filter, std::int64_t st
 // Throws Error{invalid_argument} that names the field and the numbers: extents < 1 (n may be 0),
 // groups that do not divide c and k, negative padding, strides, dilations or paddings of 2^31 or more,
 // an output of no size, tensors of more than 2^62 bytes, a depth's stride or dilation where there is no
-// depth, parameters that the activation does not have, an epilogue of backward weights, a name of more than
-// 2048 bytes or with a '"' or a control character in it. Every public function that takes a problem calls it.
+// depth, parameters that the activation does not have, an epilogue of backward weights, a cache of a problem
+// that is not forward or of more frames than the front padding, a name of more than 2048 bytes or with a '"'
+// or a control character in it. Every public function that takes a problem calls it.
 void validate(const ConvProblem&);
 
 // The text form; throws Error{invalid_argument} that names the position, and validates.

@@ -104,12 +104,16 @@ using Stream = void*;
 // elements, may be null. Pointers are device pointers of the convolution's device: host memory on a CPU.
 struct Tensors {
   const void* x = nullptr;         // read: forward and backward weights
+  const void* cache = nullptr;     // read: forward, where the problem has one
   const void* residual = nullptr;  // read: forward and backward data, where the problem has one
   const void* dy = nullptr;        // read: backward
   void* y = nullptr;               // written: forward
-  void* dx = nullptr;              // written: backward data
-  void* dw = nullptr;              // written: backward weights
-  void* dbias = nullptr;           // written: backward weights, where the problem has a bias
+  // Written: forward, where it is not null: the last kept_frames() frames of cache and x, zeros before them
+  // where these are fewer. It may be the cache itself where x has half as many frames or more.
+  void* cache_out = nullptr;
+  void* dx = nullptr;     // written: backward data
+  void* dw = nullptr;     // written: backward weights
+  void* dbias = nullptr;  // written: backward weights, where the problem has a bias
 };
 
 }  // namespace convtune

@@ -56,6 +56,7 @@ class CProblem(ctypes.Structure):
         + [(name, c_int64) for name in ("d", "t", "stride_d", "dilation_d", "pad_front", "pad_back")]
         + [(name, c_int32) for name in ("w_dtype", "y_dtype", "bias_dtype", "direction", "residual", "rounding")]
         + [(name, c_float) for name in ("alpha", "beta")]
+        + [("cache", c_int64)]
     )
 
 
@@ -63,7 +64,7 @@ class CTensors(ctypes.Structure):
     """convtune_tensors."""
 
     _fields_ = [("struct_size", c_size_t)] + [
-        (name, c_void_p) for name in ("x", "residual", "dy", "y", "dx", "dw", "dbias")
+        (name, c_void_p) for name in ("x", "residual", "dy", "y", "dx", "dw", "dbias", "cache", "cache_out")
     ]
 
 

@@ -111,6 +111,14 @@ class Packed:
         self.convolution = convolution  # so that its id, which is in the key, is not another's
         self.memory, self.pointer = memory, pointer
 
+    def holds_for(self, w: Any, bias: Any) -> bool:
+        """True where these are the bias that it was made of, and w and bias are unchanged."""
+        if not self.of_w.holds_for(w):
+            return False
+        if bias is None or self.of_bias is None:
+            return bias is self.of_bias is None
+        return self.bias is not None and self.bias() is bias and self.of_bias.holds_for(bias)
+
 
 class PackCache:
     """Packed weights by the identity of the weight and bias tensors, what `Seen` tells of them, the
@@ -129,6 +137,8 @@ class PackCache:
         self.weights, self.per_weight = weights, per_weight
         # By id(w): the weight, and its entries by (id(bias), id(convolution), stream).
         self._of: dict[int, tuple[weakref.ref[Any], dict[Hashable, Packed]]] = {}
+        self._recorded: dict[int, tuple[weakref.ref[Any], list[Packed]]] = {}
+        self._abandoned: list[Packed] = []
 
     def find(self, w: Any, bias: Any, convolution: Any, stream: int) -> Packed | None:
         """The entry, if it still holds. Raises RuntimeError on tensors without versions (inference mode)."""
@@ -139,13 +149,7 @@ class PackCache:
         if owner is not w:
             return None
         entry = of[1].get((id(bias), id(convolution), stream))
-        if entry is None or not entry.of_w.holds_for(w):
-            return None
-        if bias is not None:
-            owner = None if entry.bias is None else entry.bias()
-            if owner is not bias or entry.of_bias is None or not entry.of_bias.holds_for(bias):
-                return None
-        return entry
+        return entry if entry is not None and entry.holds_for(w, bias) else None
 
     def keep(
         self, w: Any, bias: Any, seen: tuple[Seen, Seen | None], convolution: Any, stream: int, memory: Any, pointer: int
@@ -170,6 +174,53 @@ class PackCache:
     def forget(self, w: Any) -> None:
         """The next call with that weight packs it."""
         self._of.pop(id(w), None)
+
+    def record(self, w: Any, bias: Any, convolution: Any) -> Packed | None:
+        """An entry that still holds, of any stream, which a CUDA graph that is being recorded is to read: it stays, whatever
+        is forgotten, and `recorded` gives it to whoever packs the weight anew. None where there is none."""
+        kept = self.recorded(w)
+        of = self._of.get(id(w))
+        for entry in [*kept, *(of[1].values() if of is not None and of[0]() is w else ())]:
+            if entry.convolution is convolution and entry.holds_for(w, bias):
+                if entry not in kept:
+                    self._keep_recorded(w, [*kept, entry])
+                return entry
+        return None
+
+    def recorded(self, w: Any) -> list[Packed]:
+        """The entries of that weight which graphs read."""
+        of = self._recorded.get(id(w))
+        return of[1] if of is not None and of[0]() is w else []
+
+    def release(self, w: Any) -> list[tuple[Packed, Any]]:
+        """Drops all weak references to the weight and its biases, as those ask who exchange tensors. What graphs read of it
+        stays, for nobody says how long they are replayed; `resume` takes it, with the biases."""
+        self.forget(w)
+        _, entries = self._recorded.pop(id(w), (None, []))
+        self._abandoned += entries
+        released = [(entry, None if entry.bias is None else entry.bias()) for entry in entries]
+        for entry in entries:
+            entry.bias = None
+        return released
+
+    def resume(self, w: Any, released: list[tuple[Packed, Any]]) -> None:
+        for entry, bias in released:
+            entry.bias = None if bias is None else weakref.ref(bias)
+            self._abandoned.remove(entry)
+        if released:
+            self._keep_recorded(w, [entry for entry, _ in released])
+
+    def _keep_recorded(self, w: Any, entries: list[Packed]) -> None:
+        number, every = id(w), self._recorded
+
+        def drop(gone: weakref.ref[Any]) -> None:
+            found = every.get(number)
+            if found is not None and found[0] is gone:
+                self._abandoned += every.pop(number)[1]
+
+        of = every.get(number)
+        owner = of[0] if of is not None and of[0]() is w else weakref.ref(w, drop)
+        every[number] = owner, entries
 
     def __len__(self) -> int:
         return sum(len(entries) for _, entries in list(self._of.values()))

@@ -114,11 +114,12 @@ class Convolution:
 
     def run_tensors_raw(
         self, *, x: int = 0, residual: int = 0, dy: int = 0, y: int = 0, dx: int = 0, dw: int = 0, dbias: int = 0,
-        packed: int = 0, stream: int = 0,
+        cache: int = 0, cache_out: int = 0, packed: int = 0, stream: int = 0,
     ) -> None:  # fmt: skip
-        """`run_raw` for every problem: with a residual (which may be y), or a gradient from dy. What the problem has no
-        use for is left out; backward weights has no packed weights."""
-        tensors = CTensors(_SIZE_OF_TENSORS, x, residual, dy, y, dx, dw, dbias)
+        """`run_raw` for every problem: with a residual (which may be y), with a cache, or a gradient from dy. What the
+        problem has no use for is left out; backward weights has no packed weights. `cache_out`: where the frames that
+        the next call needs are written, or 0."""
+        tensors = CTensors(_SIZE_OF_TENSORS, x, residual, dy, y, dx, dw, dbias, cache, cache_out)
         status = _run_tensors(self._handle, tensors, packed, stream)
         if status:
             fail(status)

@@ -50,6 +50,7 @@ def plan(
     precision: str | None = None,
     activation: str | None = None,
     residual: Any = None,
+    cache: Any = None,
     device: Any = None,
 ) -> Convolution:
     """The planned convolution of a Problem, of its text or a built-in case's name, or of conv2d's or conv3d's arguments (of
@@ -74,18 +75,23 @@ def plan(
     asked = problem_of(
         x.shape, weights.shape, bias is not None, stride, padding, dilation, groups, precision, activation, x.dtype,
         residual is not None, 3 if len(weights.shape) == 5 else 2,
+        0 if cache is None else arrays.describe(cache, "cache").shape[2],
     )  # fmt: skip
     return _planned(asked, where)
 
 
-def _convolve(axes: int, x: Any, w: Any, bias: Any, *words: Any) -> Any:
+def _convolve(
+    axes: int, x: Any, w: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: Any, precision: Any,
+    activation: Any, residual: Any, cache: Any = None, cache_out: Any = None,
+) -> Any:  # fmt: skip
     """conv2d or conv3d on any library's arrays; PyTorch's have a shorter way."""
     image = arrays.read(x, "x")
     dtype = image.dtype
     weights = arrays.read(w, "w", dtype, image)
     shapes = image.shape, weights.shape, bias is not None
-    *how, residual = words
-    rest = *how, dtype, residual is not None, axes
+    before = None if cache is None else arrays.read(cache, "cache", dtype, image)
+    frames = 0 if before is None else (*before.shape, 0, 0, 0)[2]
+    rest = stride, padding, dilation, groups, precision, activation, dtype, residual is not None, axes, frames
     if 0 in image.shape[:1]:  # nothing to compute, but wrong arguments are wrong
         problem = problem_of(*shapes, *rest)
         read_weights(problem, w, bias, image)
@@ -93,7 +99,13 @@ def _convolve(axes: int, x: Any, w: Any, bias: Any, *words: Any) -> Any:
     key = "convolve", *shapes, *rest, image.device
     convolution = planned(key, lambda: problem_of(*shapes, *rest), image.device)
     output_shape = _output_shape(convolution.problem, axes)
-    biases = added = None
+    biases = added = kept = None
+    if before is not None and before.shape != (*image.shape[:2], frames, *image.shape[3:]):
+        raise InvalidArgument(f"cache has the shape {before.shape}; it must be x's but for its frames: {image.shape}")
+    if cache_out is not None:
+        kept = arrays.write(cache_out, "cache_out", dtype, image)
+        if kept.shape != convolution.problem.kept_shape:
+            raise InvalidArgument(f"cache_out has the shape {kept.shape}; it must be {convolution.problem.kept_shape}")
     if bias is not None:
         biases = arrays.read(bias, "bias", dtype, image)
         if biases.shape != weights.shape[:1]:
@@ -105,10 +117,12 @@ def _convolve(axes: int, x: Any, w: Any, bias: Any, *words: Any) -> Any:
     stream = image.library.stream(image.device)
     memory, pointer = packed(convolution, weights, biases, stream)
     y = image.library.empty(output_shape, dtype, image.device)
-    if added is None:
+    if added is before is kept is None:
         convolution.run_raw(image.pointer, pointer, y.pointer, stream)
     else:
-        convolution.run_tensors_raw(x=image.pointer, residual=added.pointer, y=y.pointer, packed=pointer, stream=stream)
+        others = {"residual": added, "cache": before, "cache_out": kept}
+        pointers = {name: array.pointer for name, array in others.items() if array is not None}
+        convolution.run_tensors_raw(x=image.pointer, y=y.pointer, packed=pointer, stream=stream, **pointers)
     del memory  # it has served: see arrays.py on the order in which memory goes back
     return image.library.finish(y)
 
@@ -189,15 +203,24 @@ def conv3d(
     precision: str | None = None,
     activation: str | None = None,
     residual: Any = None,
+    cache: Any = None,
+    cache_out: Any = None,
 ) -> Arr:
     """`conv2d` with a depth (frames of a video, slices of a volume): y = activation(conv3d(x, w) + bias + residual).
 
     `x`: (N, C, D, H, W) and `w`: (K, C/groups, T, R, S); `residual`: (N, K, Z, P, Q), as y. `stride`, `dilation`: a
     number or (depth, vertical, horizontal). `padding`: a number, three, (front, top, left, back, bottom, right), "same"
     or "valid": (2, 1, 1, 0, 1, 1) is that of a causal 3x3x3. Everything else is as conv2d has it.
+
+    `cache`: (N, C, F, H, W), the F frames before x's first, which take the place of as many zeros of the front padding
+    (F is at most that; frames that are still missing stay zeros). `cache_out`: (N, C, (T - 1) * dilation, H, W),
+    contiguous, is written: the last frames of (cache, x), which the next call needs as its cache, with zeros before them
+    where these are fewer; it may be the cache itself where x has half as many frames or more. Nothing is joined or
+    padded first where a kernel reads both tensors: in half precision on compute capability 9.0, channels in eights.
+    Elsewhere a copy of both is joined to one tensor.
     """
     kind = type(x)
     way = _ways3d.get(kind) or _way(kind, 3)
     return way(  # type: ignore[no-any-return]
-        x, w, bias, stride, padding, dilation, groups, precision, activation, residual
+        x, w, bias, stride, padding, dilation, groups, precision, activation, residual, cache, cache_out
     )

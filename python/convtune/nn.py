@@ -1,4 +1,5 @@
-"""Conv2d and Conv3d: torch.nn's computed by convtune. The same parameters, state_dict, pickles and semantics."""
+"""Conv2d and Conv3d: torch.nn's computed by convtune, with the same parameters, state_dict, pickles and semantics; and
+CausalConv3d, which PyTorch has none of."""
 
 from __future__ import annotations
 
@@ -8,12 +9,14 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from .errors import Unsupported
-from .torch.functional import call, call_if_ready, forget_packed, forget_weights
+from .errors import InvalidArgument, Unsupported
+from .geometry import steps_of
+from .torch.functional import call, call_if_ready, call_with_cache
 from .torch.how import How, edges_of
 from .torch.modules.handover import Led, fused
+from .torch.weights import forget_packed, forget_weights, release_weights
 
-__all__ = ["Conv2d", "Conv3d"]
+__all__ = ["CausalConv3d", "Conv2d", "Conv3d"]
 
 Module = TypeVar("Module", bound="_Convolution")
 
@@ -106,13 +109,15 @@ class _Convolution(torch.nn.modules.conv._ConvNd):
             self.led.folded = None
 
     def _apply(self: Module, fn: Any, recurse: bool = True) -> Module:
-        self._forget()  # PyTorch may swap the tensors, and swaps none that has weak references
+        release_weights(self)  # CUDA graphs keep what they read, and the tensors go elsewhere
+        self._forget()
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         return self
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        forget_weights(self)
+        resume = release_weights(self)
         super()._load_from_state_dict(*args, **kwargs)
+        resume()
 
     def train(self: Module, mode: bool = True) -> Module:
         self._forget()
@@ -164,8 +169,54 @@ class Conv3d(_Convolution, torch.nn.Conv3d):
         conv = convtune.nn.Conv3d(96, 96, 3, padding=1).cuda()
         conv = convtune.nn.Conv3d.from_torch(module)        # shares the module's parameters
 
-    A subclass of torch.nn.Conv3d (a causal one, whose forward pads or joins a cache) keeps its forward where
-    convtune.optimize swaps it: convtune computes the convolution that it calls.
+    Its forward takes convtune.conv3d's `cache` and `cache_out`, too. A subclass of torch.nn.Conv3d (a causal one, whose
+    forward pads or joins a cache) keeps its forward where convtune.optimize swaps it: convtune computes the convolution
+    that it calls, and reads the frames where they are instead of joined and padded.
     """
 
     _pytorchs = torch.nn.Conv3d
+
+    def forward(self, input: Tensor, cache: Tensor | None = None, cache_out: Tensor | None = None) -> Tensor:
+        if cache is None and cache_out is None:
+            return super().forward(input)
+        if self.padding_mode != "zeros":
+            raise Unsupported(f"a cache goes with zeros before it, and padding_mode is {self.padding_mode!r}")
+        return self._convolve(input, edges_of(self), cache, cache_out)
+
+    def _convolve(self, x: Tensor, edges: tuple[int, ...], cache: Tensor | None, cache_out: Tensor | None) -> Tensor:
+        how = How.of(self.stride, edges, self.dilation, self.groups, self.precision, "none", self.choices)
+        return call_with_cache(x, self.weight, self.bias, how, None, cache, cache_out)
+
+
+class CausalConv3d(Conv3d):
+    """A Conv3d whose frames see themselves and frames before them: all (T - 1) * dilation frames that it pads are in front.
+
+        conv = convtune.nn.CausalConv3d(96, 96, 3, padding=1).cuda()
+        y = conv(x)                                          # zeros before the first frame
+        y = conv(x, cache, cache_out=next_cache)             # a video in pieces: the frames before come from a cache
+
+    `padding`: of rows and columns, a number or (vertical, horizontal); the other arguments are torch.nn.Conv3d's.
+    `cache` and `cache_out`: convtune.conv3d's.
+    """
+
+    def __init__(
+        self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0, *args: Any,
+        **kwargs: Any,
+    ) -> None:  # fmt: skip
+        if kwargs.get("padding_mode", "zeros") != "zeros":
+            raise InvalidArgument(f"padding_mode is {kwargs['padding_mode']!r}; a CausalConv3d pads zeros")
+        edges = 0, *steps_of(padding, "padding", 2)
+        super().__init__(in_channels, out_channels, kernel_size, stride, edges, *args, **kwargs)
+
+    @classmethod
+    def from_torch(cls: type[Module], module: Any) -> Module:
+        raise TypeError("PyTorch has no causal Conv3d: convtune.nn.CausalConv3d is made by its arguments")
+
+    def forward(self, input: Tensor, cache: Tensor | None = None, cache_out: Tensor | None = None) -> Tensor:
+        _, vertical, horizontal = self.padding
+        front = (self.kernel_size[0] - 1) * self.dilation[0]
+        edges = front, vertical, horizontal, 0, vertical, horizontal
+        if input.dim() == 4:
+            before, kept = (None if one is None else one.unsqueeze(0) for one in (cache, cache_out))
+            return self._convolve(input.unsqueeze(0), edges, before, kept).squeeze(0)
+        return self._convolve(input, edges, cache, cache_out)

@@ -48,7 +48,9 @@ class Problem:
 
     Added to the sum, in this order: `bias` (the default, but for bwd_d; in bwd_w: its gradient is asked too),
     `residual` (of y's shape and type, in bwd_d of dx's), `activation`: none, relu, clip:LOW:HIGH or another
-    of docs/problems.md. `rounding` to y's type: once, at the end, or eager, after each of them.
+    of docs/problems.md. `rounding` to y's type: once, at the end, or eager, after each of them. `cache`: frames of a second
+    tensor that stand before x's first, at most as many as the front padding, whose zeros they take the place of; 3-D and
+    forward alone.
     `name` is a label for people, and no part of equality.
 
     A Problem is valid: making a wrong one raises InvalidArgument that names the field and the numbers. It is
@@ -76,6 +78,7 @@ class Problem:
     direction: str
     residual: bool
     rounding: str
+    cache: int
     name: str = field(compare=False)
 
     def __init__(
@@ -103,6 +106,7 @@ class Problem:
         direction: str = "fwd",
         residual: bool = False,
         rounding: str = "once",
+        cache: int = 0,
     ) -> None:
         sizes = dict(n=n, c=c, d=d, h=h, w=w, k=k, t=t, r=r, s=s, groups=groups)
         values: dict[str, Any] = {letter: whole(size, letter) for letter, size in sizes.items()}
@@ -126,6 +130,7 @@ class Problem:
         values["precision"] = one_of(precision, PRECISIONS, "precision")
         values["activation"] = "none" if activation == "none" else activation_text(*activation_of(activation))
         values["rounding"] = one_of(rounding, ROUNDINGS, "rounding")
+        values["cache"] = whole(cache, "cache")
         if name and (len(name.encode("utf-8", "replace")) > _MAX_NAME_BYTES or _NO_NAME.search(name)):
             raise InvalidArgument(
                 f"the name {name!r} is longer than {_MAX_NAME_BYTES} bytes, or holds a double quote or a control "
@@ -164,7 +169,7 @@ class Problem:
             activation_text(activation, parameters_of(activation, raw.alpha, raw.beta)),
             name,
             d=raw.d or 1, t=raw.t or 1, direction=DIRECTIONS[raw.direction], residual=bool(raw.residual),
-            rounding=ROUNDINGS[raw.rounding],
+            rounding=ROUNDINGS[raw.rounding], cache=raw.cache,
         )  # fmt: skip
 
     def to_c(self) -> CProblem:
@@ -179,7 +184,7 @@ class Problem:
             *(x, LAYOUTS.index(self.layout), PRECISIONS.index(self.precision), ACTIVATIONS.index(activation)),
             *(int(self.bias), 0, self.d, self.t, stride_d, dilation_d, front, back, 1 + w, 1 + y, 1 + bias),
             *(DIRECTIONS.index(self.direction), int(self.residual), ROUNDINGS.index(self.rounding)),
-            *(*parameters, 0.0, 0.0)[:2],
+            *((*parameters, 0.0, 0.0)[:2]), self.cache,
         )
 
     @property
@@ -205,6 +210,16 @@ class Problem:
         """The shape of x in the order of the layout: (n, c, h, w), or (n, h, w, c); with d before h where there is a
         depth."""
         return self._ordered(self.c, *self._planes(self.d, self.h, self.w))
+
+    @property
+    def cache_shape(self) -> tuple[int, ...]:
+        """The shape of the cache in the order of the layout: x's, with `cache` frames."""
+        return self._ordered(self.c, self.cache, self.h, self.w)
+
+    @property
+    def kept_shape(self) -> tuple[int, ...]:
+        """As above, of the frames that the next call needs of this one: (t - 1) * dilation of them."""
+        return self._ordered(self.c, (self.t - 1) * self._with_depth(self.dilation)[0], self.h, self.w)
 
     @cached_property
     def weight_shape(self) -> tuple[int, ...]:
@@ -263,7 +278,7 @@ def as_problem(problem: Problem | str) -> Problem:
 def problem_of(
     x_shape: Sequence[int], w_shape: Sequence[int], has_bias: bool, stride: Steps = 1, padding: Padding = 0,
     dilation: Steps = 1, groups: int = 1, precision: str | None = None, activation: str | None = None,
-    dtype: str = "float32", residual: bool = False, axes: int = 2,
+    dtype: str = "float32", residual: bool = False, axes: int = 2, cache: int = 0,
 ) -> Problem:  # fmt: skip
     """The problem of conv2d's arguments, or, with three `axes`, of conv3d's: x and w as in `SHAPES`, of the type that
     array libraries call `dtype`. Raises InvalidArgument with the numbers."""
@@ -279,7 +294,8 @@ def problem_of(
     depth = {"d": image[0], "t": taps[0]} if axes == 3 else {}
     problem = Problem(
         n, c, *image[-2:], k, *taps[-2:], groups, steps, padding_of(padding, taps, steps, holes), holes, has_bias,
-        NAMES[dtype], precision=precision or "auto", activation=activation or "none", residual=residual, **depth,
+        NAMES[dtype], precision=precision or "auto", activation=activation or "none", residual=residual, cache=cache,
+        **depth,
     )  # fmt: skip
     if c_of_group * problem.groups != c:
         raise InvalidArgument(

@@ -140,13 +140,19 @@ def _finish(out: Any, array: Array) -> Any:
 
 
 def run(
-    convolution: Convolution, x: Arr, weights: PackedWeights, out: Arr | None = None, residual: Arr | None = None
+    convolution: Convolution,
+    x: Arr,
+    weights: PackedWeights,
+    out: Arr | None = None,
+    residual: Arr | None = None,
+    cache: Arr | None = None,
+    cache_out: Arr | None = None,
 ) -> Arr:
     """y = act(conv(x, w) + bias + residual), in a new array of x's library, or in `out`, which must be contiguous and
     apart from x; it may be the residual itself. It has no gradients: those are conv2d's. On a GPU the work is queued on
     the library's current stream: the one that packed the weights, or one that the caller has made wait for it. Where the
-    problem has no depth, tensors may have one of a single plane, as 3-D code does: y has one if x has. Raises
-    InvalidArgument with the numbers."""
+    problem has no depth, tensors may have one of a single plane, as 3-D code does: y has one if x has. `cache` and
+    `cache_out` are conv3d's, of a problem with so many frames of it. Raises InvalidArgument with the numbers."""
     problem = convolution.problem
     _check(convolution, "fwd", weights)
     type_of_x, _, type_of_y, _ = problem.dtypes
@@ -154,24 +160,37 @@ def run(
     shape = convolution.output_shape
     if image.shape != problem.input_shape:
         shape = with_plane(problem, shape)
-    if residual is None and not problem.residual:
+    if (cache is not None) != (problem.cache > 0):
+        raise InvalidArgument(f"{problem} has {problem.cache} frames of a cache, and cache is {_kind(cache)}")
+    more, apart = {}, [(image, "x")]
+    if cache is not None:
+        before = _read(convolution, cache, "cache", type_of_x, problem.cache_shape)
+        more["cache"] = before.pointer
+        apart.append((before, "cache"))
+    if cache_out is not None:
+        kept = arrays.write(cache_out, "cache_out", TYPES[type_of_x], image)
+        if kept.shape != problem.kept_shape:
+            raise InvalidArgument(f"cache_out has the shape {kept.shape}; it must be {problem.kept_shape}")
+        more["cache_out"] = kept.pointer
+        apart.append((kept, "cache_out"))
+    if residual is None and not problem.residual and not more:
         y = _write(out, "out", type_of_y, shape, (image, "x"))
         convolution.run_raw(image.pointer, weights.pointer, y.pointer, image.library.stream(image.device))
         return _finish(out, y)  # type: ignore[no-any-return]
-    if residual is None or not problem.residual:
+    if (residual is not None) != problem.residual:
         raise InvalidArgument(
             f"{problem} has {'a' if problem.residual else 'no'} residual, and residual is {_kind(residual)}"
         )
-    added = _read(convolution, residual, "residual", type_of_y, convolution.output_shape)
-    apart = [(image, "x")] if out is residual else [(image, "x"), (added, "residual")]
+    if residual is not None:
+        added = _read(convolution, residual, "residual", type_of_y, convolution.output_shape)
+        more["residual"] = added.pointer
+        if out is not residual:
+            apart.append((added, "residual"))
     y = _write(out, "out", type_of_y, shape, *apart)
-    convolution.run_tensors_raw(
-        x=image.pointer,
-        residual=added.pointer,
-        y=y.pointer,
-        packed=weights.pointer,
-        stream=image.library.stream(image.device),
-    )
+    stream = image.library.stream(image.device)
+    convolution.run_tensors_raw(x=image.pointer, y=y.pointer, packed=weights.pointer, stream=stream, **more)
+    if cache_out is not None:
+        _finish(cache_out, kept)
     return _finish(out, y)  # type: ignore[no-any-return]
 
 

@@ -17,7 +17,7 @@ from .convolution import Convolution
 from .errors import InvalidArgument
 from .memory import HostMemory
 
-__all__ = ["allowed_precision", "check_like", "current_stream", "describe", "pack", "packed_weights", "seen"]
+__all__ = ["allowed_precision", "check_like", "current_stream", "describe", "pack", "packed_weights", "renew", "seen"]
 
 _float32 = torch.float32
 _raw_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
@@ -115,6 +115,19 @@ def _of_a_compiled_graph(index: int, stream: int) -> bool:
         return True
 
 
+def renew(w: torch.Tensor, whatever: bool = False) -> None:
+    """Packs the weight anew where CUDA graphs read it packed, if it has changed, or `whatever` PyTorch has counted."""
+    for entry in PACKS.recorded(w):
+        bias = None if entry.bias is None else entry.bias()
+        if (bias is None) != (entry.bias is None) or torch.cuda.is_current_stream_capturing():
+            continue
+        if whatever or not entry.holds_for(w, bias):
+            of_w, of_bias = seen(w), None if bias is None else seen(bias)
+            with torch.no_grad():
+                pack_into(entry.memory, entry.convolution, w, bias)
+            entry.of_w, entry.of_bias = of_w, of_bias
+
+
 def packed_weights(
     convolution: Convolution, w: torch.Tensor, bias: torch.Tensor | None, x: torch.Tensor, stream: int
 ) -> tuple[Any, int]:
@@ -128,6 +141,7 @@ def packed_weights(
     except RuntimeError:  # made in inference mode: nobody counts its changes
         return pack(convolution, w, bias, x, stream)
     memory, pointer = pack(convolution, w, bias, x, stream)
+    renew(w)
     if not (x.is_cuda and _of_a_compiled_graph(x.get_device(), stream)):
         return PACKS.keep(w, bias, (of_w, of_bias), convolution, stream, memory, pointer), pointer
     return memory, pointer

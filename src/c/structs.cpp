@@ -74,6 +74,7 @@ void copy_numbers(const auto& from, auto& to) {
   to.dilation_h = from.dilation_h, to.dilation_w = from.dilation_w;
   to.pad_front = from.pad_front, to.pad_top = from.pad_top, to.pad_left = from.pad_left;
   to.pad_back = from.pad_back, to.pad_bottom = from.pad_bottom, to.pad_right = from.pad_right;
+  to.cache = from.cache;
   to.alpha = from.alpha, to.beta = from.beta;
 }
 
@@ -92,7 +93,7 @@ static_assert(CONVTUNE_FORWARD == static_cast<int>(Direction::forward) &&
               CONVTUNE_BACKWARD_WEIGHTS == static_cast<int>(Direction::backward_weights));
 static_assert(CONVTUNE_ROUND_ONCE == static_cast<int>(Rounding::once) &&
               CONVTUNE_ROUND_EAGERLY == static_cast<int>(Rounding::eager));
-static_assert(sizeof(convtune_problem) == sizeof(std::size_t) + 22 * sizeof(std::int64_t) +
+static_assert(sizeof(convtune_problem) == sizeof(std::size_t) + 23 * sizeof(std::int64_t) +
                                               12 * sizeof(std::int32_t) + 2 * sizeof(float),
               "padding would be compared and read");
 
@@ -159,7 +160,15 @@ void write_problem(const ConvProblem& problem, convtune_problem* to) {
 
 Tensors read_tensors(const convtune_tensors* tensors) {
   const convtune_tensors from = read(tensors, kTensors, "tensors");
-  return {from.x, from.residual, from.dy, from.y, from.dx, from.dw, from.dbias};
+  return {.x = from.x,
+          .cache = from.cache,
+          .residual = from.residual,
+          .dy = from.dy,
+          .y = from.y,
+          .cache_out = from.cache_out,
+          .dx = from.dx,
+          .dw = from.dw,
+          .dbias = from.dbias};
 }
 
 CpuExecutor read_cpu_executor(const convtune_cpu_executor* executor) {

@@ -40,6 +40,8 @@ Support within(const Abilities& abilities, const ConvProblem& problem) {
         abilities.directions == std::vector{Direction::forward} ? "forward" : names(abilities.directions),
         to_string(problem.direction)));
   if (problem.has_depth() && !abilities.depth) return Support::no("it has no third dimension");
+  if (problem.cache > 0 && !abilities.cache)
+    return Support::no("its frames are of one tensor, and these have a cache before them");
   if (!holds(abilities.activations, problem.activation))
     return Support::no(fmt::format("its activations are {}, not {}", names(abilities.activations),
                                    to_string(problem.activation)));

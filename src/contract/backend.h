@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "contract/micro_tuning.h"
+#include "contract/rows.h"
 #include "convtune/ceilings.h"
 #include "convtune/config.h"
 #include "convtune/contest.h"
@@ -35,6 +36,8 @@ class Backend {
   // Either ends when the bytes are there.
   virtual void upload(void* device, const void* host, std::size_t bytes) = 0;
   virtual void download(void* host, const void* device, std::size_t bytes) = 0;
+  // Queued on the stream; on a CPU done.
+  virtual void move_rows(const Rows& rows, Stream stream);
   virtual void synchronize(Stream stream) = 0;
   // Single elements of a tensor on the device, by their offsets in elements; `element`: the bytes of one.
   virtual void fill_at(void* tensor, const std::vector<std::int64_t>& offsets,

@@ -80,7 +80,9 @@ void strew_all(const ConvProblem& a, TestTensors& tensors, Draws& draws) {
   const Axes& results = a.direction == Direction::backward_data ? inputs : outputs;
   const Axes weights{{a.k, a.c / a.groups, a.t, a.r, a.s}, {false, false, true, true, true}};
   const Axes channels{{1, 1, 1, 1, a.bias_elements()}, {}};
-  const std::array<std::pair<std::vector<float>*, Axes>, 5> each = {{{&tensors.x, inputs},
+  const Axes frames = activation_axes(a.layout, a.n, a.c, a.cache, a.h, a.w);
+  const std::array<std::pair<std::vector<float>*, Axes>, 6> each = {{{&tensors.x, inputs},
+                                                                     {&tensors.cache, frames},
                                                                      {&tensors.w, weights},
                                                                      {&tensors.bias, channels},
                                                                      {&tensors.residual, results},
@@ -120,6 +122,7 @@ void make_denormal(const ConvProblem& a, TestTensors& tensors, Draws& draws) {
   const Operand& chosen = operands[static_cast<std::size_t>(draws.below(std::ssize(operands)))];
   const float by = denormal_unit(chosen.type);
   scale(*chosen.values, chosen.type, by);
+  if (chosen.values == &tensors.x) scale(tensors.cache, chosen.type, by);
   scale(tensors.bias, a.dtype.bias, by);
   scale(tensors.residual, a.result_type(), by);
 }
@@ -135,6 +138,7 @@ TestTensors test_tensors(const ConvProblem& problem, TestData data, std::uint64_
   };
   TestTensors tensors{
       .x = values(problem.direction != Direction::backward_data, problem.input_elements(), types.x, 0),
+      .cache = values(problem.cache > 0, problem.cache_elements(), types.x, 6),
       .w = values(!of_weights, problem.weight_elements(), types.w, 1),
       .bias = values(!of_weights && problem.bias, problem.bias_elements(), types.bias, 2),
       .residual = values(problem.residual, problem.result_elements(), problem.result_type(), 4),

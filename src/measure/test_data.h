@@ -18,7 +18,7 @@ enum class TestData { real, integer, non_finite, denormal };
 
 // The tensors that the problem has, as floats that their types hold exactly; the others are empty.
 struct TestTensors {
-  std::vector<float> x, w, bias, residual, dy;
+  std::vector<float> x, cache, w, bias, residual, dy;
 };
 
 // Equal for equal problem, data and seed.

@@ -13,6 +13,7 @@
 #include "cpu/base/caches.h"
 #include "cpu/base/parallel.h"
 #include "problem/element.h"
+#include "problem/rewrite.h"
 
 namespace convtune {
 
@@ -31,6 +32,17 @@ std::vector<unsigned char> Backend::read_at(const void* tensor, const std::vecto
              static_cast<const unsigned char*>(tensor) + static_cast<std::size_t>(offsets[i]) * element_bytes,
              element_bytes);
   return bytes;
+}
+
+void Backend::move_rows(const Rows& rows, Stream) {
+  auto* to = static_cast<unsigned char*>(rows.to);
+  const auto* from = static_cast<const unsigned char*>(rows.from);
+  for (std::size_t i = 0; i < rows.count; ++i, to += rows.to_pitch) {
+    if (from)
+      std::memcpy(to, from + i * rows.from_pitch, rows.bytes);
+    else
+      std::memset(to, 0, rows.bytes);
+  }
 }
 
 namespace {
@@ -151,13 +163,17 @@ Testbed::Set Testbed::make_set() {
   const DTypes& types = problem_.dtype;
   Set set;
   set.x = to_device(types.x, host_.x);
+  set.cache = to_device(types.x, host_.cache);
   set.residual = to_device(problem_.result_type(), host_.residual);
   set.dy = to_device(types.y, host_.dy);
   set.result = fenced(bytes(result_.elements, result_.type));
   set.dbias = fenced(bytes(result_.bias_elements, result_.bias_type));
   const auto used = [](const Fenced& tensor) { return tensor.bytes > 0 ? tensor.data() : nullptr; };
-  set.tensors = {
-      .x = used(set.x), .residual = used(set.residual), .dy = used(set.dy), .dbias = used(set.dbias)};
+  set.tensors = {.x = used(set.x),
+                 .cache = used(set.cache),
+                 .residual = used(set.residual),
+                 .dy = used(set.dy),
+                 .dbias = used(set.dbias)};
   switch (problem_.direction) {
     case Direction::forward:
       set.tensors.y = used(set.result);
@@ -186,8 +202,8 @@ Testbed::Testbed(const ConvProblem& problem, Backend& backend, TestData data, st
 
   sets_.push_back(make_set());
   const Set& first = sets_.front();
-  const double set_bytes = static_cast<double>(first.x.bytes + first.residual.bytes + first.dy.bytes +
-                                               first.result.bytes + first.dbias.bytes);
+  const double set_bytes = static_cast<double>(first.x.bytes + first.cache.bytes + first.residual.bytes +
+                                               first.dy.bytes + first.result.bytes + first.dbias.bytes);
   const double cache_bytes = static_cast<double>(std::max(backend.info().l3_bytes, backend.info().l2_bytes));
   // Sets of real data are timed: those that come from memory must not fit the caches together. One serves a
   // check, and where memory is short.
@@ -222,12 +238,15 @@ void Testbed::choose_samples(std::uint64_t seed, std::int64_t samples) {
                        : static_cast<std::int64_t>(random_bits(seed, i) % static_cast<std::uint64_t>(total));
     samples_[i].index = index;
   }
-  const cpu::HostValues values{host_.x.data(), host_.w.data(), host_.bias.data(), host_.residual.data(),
-                               host_.dy.data()};
+  const ConvProblem whole = joined(problem_);
+  const std::vector<float> frames =
+      problem_.cache > 0 ? cpu::join_frames(problem_, host_.cache, host_.x) : std::vector<float>();
+  const cpu::HostValues values{problem_.cache > 0 ? frames.data() : host_.x.data(), host_.w.data(),
+                               host_.bias.data(), host_.residual.data(), host_.dy.data()};
   in_parts(std::ssize(samples_), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       Sample& sample = samples_[static_cast<std::size_t>(i)];
-      sample.oracle = cpu::oracle(problem_, values, sample.index);
+      sample.oracle = cpu::oracle(whole, values, sample.index);
     }
   });
   double squares = 0;
@@ -328,6 +347,7 @@ CheckResult Testbed::check(const Executable& executable) {
   result.max_error = oracle_rms_ > 0 ? worst / oracle_rms_ : worst;
   const std::pair<const Fenced*, const char*> fences[] = {
       {&set.x, "the input"},
+      {&set.cache, "the cache"},
       {&w_, "the weights"},
       {&bias_, "the bias"},
       {&set.residual, "the residual"},

@@ -86,7 +86,7 @@ class Testbed {
   // The tensors of one run. What the problem has no use for is fenced memory of no size, which is checked
   // too.
   struct Set {
-    Fenced x, residual, dy, result, dbias;
+    Fenced x, cache, residual, dy, result, dbias;
     Tensors tensors;
   };
   Set make_set();

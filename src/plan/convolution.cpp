@@ -3,11 +3,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
 #include "plan/algorithms.h"
 #include "plan/planner.h"
+#include "problem/rewrite.h"
 
 namespace convtune {
 
@@ -20,7 +22,7 @@ struct Convolution::State {
 
   // Lists the operands that a run must be given. Without images x and dy are empty, and may lie nowhere.
   struct Needs {
-    bool x, residual, dy, y, dx, dw, dbias;
+    bool x, cache, residual, dy, y, dx, dw, dbias;
   } needs{};
 
   bool packs() const { return problem.direction != Direction::backward_weights; }
@@ -36,6 +38,7 @@ struct Convolution::State {
     const bool forward = problem.direction == Direction::forward;
     const bool data = problem.direction == Direction::backward_data, images = problem.n > 0;
     needs = {.x = !data && images,
+             .cache = problem.cache > 0 && images,
              .residual = problem.residual,
              .dy = !forward && images,
              .y = forward,
@@ -46,6 +49,7 @@ struct Convolution::State {
   // On the way of every run.
   void check_tensors(const Tensors& tensors) const {
     const char* const missing = needs.x && !tensors.x                 ? "x"
+                                : needs.cache && !tensors.cache       ? "cache"
                                 : needs.residual && !tensors.residual ? "residual"
                                 : needs.dy && !tensors.dy             ? "dy"
                                 : needs.y && !tensors.y               ? "y"
@@ -55,6 +59,48 @@ struct Convolution::State {
                                                                       : nullptr;
     if (missing) [[unlikely]]
       throw Error(ErrorKind::invalid_argument, fmt::format("run: {} is null", missing));
+    if (tensors.cache_out) [[unlikely]]
+      check_cache_out(tensors);
+  }
+  void check_cache_out(const Tensors& tensors) const {
+    const std::int64_t kept = problem.kept_frames();
+    if (problem.direction != Direction::forward || kept == 0)
+      throw Error(ErrorKind::invalid_argument,
+                  "run: cache_out is given, and the next call of this problem needs no frames");
+    if (tensors.cache_out == tensors.cache && (problem.cache != kept || 2 * problem.d < kept))
+      throw Error(ErrorKind::invalid_argument,
+                  fmt::format("run: cache_out is the cache, which works where that has {} frames and x at "
+                              "least half as many, not {} and {}",
+                              kept, problem.cache, problem.d));
+  }
+  // The frames that the next call needs, once y is there: first those of the cache, which may lie where the
+  // others go.
+  void keep_frames(const Tensors& tensors, Stream stream) const {
+    const std::int64_t kept = problem.kept_frames(), of_x = std::min(problem.d, kept);
+    const std::int64_t of_cache = std::min(problem.cache, kept - of_x), zeros = kept - of_x - of_cache;
+    const FrameRuns runs = frame_runs(problem);
+    const auto bytes = [&](std::int64_t frames) {
+      return static_cast<std::size_t>(frames * runs.frame * size_of(problem.dtype.x));
+    };
+    const auto keep = [&](const void* from, std::int64_t frames, std::int64_t last, std::int64_t at) {
+      if (last == 0) return;
+      const auto* const first = static_cast<const unsigned char*>(from);
+      backend->move_rows({.to = static_cast<unsigned char*>(tensors.cache_out) + bytes(at),
+                          .to_pitch = bytes(kept),
+                          .from = first ? first + bytes(frames - last) : nullptr,
+                          .from_pitch = bytes(frames),
+                          .bytes = bytes(last),
+                          .count = static_cast<std::size_t>(runs.count)},
+                         stream);
+    };
+    keep(nullptr, 0, zeros, 0);
+    keep(tensors.cache, problem.cache, of_cache, zeros);
+    keep(tensors.x, problem.d, of_x, kept - of_x);
+  }
+  void run(const Tensors& tensors, const void* packed, Stream stream) const {
+    executable->run(tensors, packed, stream);
+    if (tensors.cache_out) [[unlikely]]
+      keep_frames(tensors, stream);
   }
   // A batch of 0 has no work, but a gradient over all images is 0 then.
   bool has_work() const { return problem.n > 0 || !packs(); }
@@ -194,7 +240,7 @@ void Convolution::run(const Tensors& tensors, const PackedWeights& weights, Stre
   if (weights.owner_ != state_.get() && state_->packs())
     throw Error(ErrorKind::invalid_argument, weights ? "run: the weights were packed by another Convolution"
                                                      : "run: the weights are empty; pack() makes them");
-  state_->executable->run(tensors, weights.data_.get(), stream);
+  state_->run(tensors, weights.data_.get(), stream);
 }
 
 std::size_t Convolution::packed_bytes() const {
@@ -211,7 +257,7 @@ void Convolution::run_packed(const Tensors& tensors, const void* packed, Stream 
   if (!state_->has_work()) return;
   state_->check_tensors(tensors);
   if (state_->packs()) state_->check_packed("run", packed);
-  state_->executable->run(tensors, packed, stream);
+  state_->run(tensors, packed, stream);
 }
 
 void Convolution::run(const Tensors& tensors, const void* w, const void* bias, Stream stream) const {

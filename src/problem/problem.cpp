@@ -111,8 +111,8 @@ void check_name(const std::string& name) {
 auto fields(const ConvProblem& x) {
   return std::tie(x.n, x.c, x.d, x.h, x.w, x.k, x.t, x.r, x.s, x.groups, x.stride_d, x.stride_h, x.stride_w,
                   x.dilation_d, x.dilation_h, x.dilation_w, x.pad_front, x.pad_top, x.pad_left, x.pad_back,
-                  x.pad_bottom, x.pad_right, x.dtype, x.layout, x.precision, x.direction, x.bias, x.residual,
-                  x.activation, x.alpha, x.beta, x.rounding);
+                  x.pad_bottom, x.pad_right, x.cache, x.dtype, x.layout, x.precision, x.direction, x.bias,
+                  x.residual, x.activation, x.alpha, x.beta, x.rounding);
 }
 
 // A depth that is none has one text form only.
@@ -121,6 +121,10 @@ void check_depth(const ConvProblem& x) {
     refuse(fmt::format(
         "stride_d (sd) is {} and dilation_d (dd + 1) is {}, but there is no depth: both must be 1",
         x.stride_d, x.dilation_d));
+  check_range("cache", x.cache, 0, kMaxStep);
+  if (x.cache > x.pad_front)
+    refuse(fmt::format("cache is {}; it must be at most pad_front (pd), which is {}", x.cache, x.pad_front));
+  if (x.cache > 0 && x.direction != Direction::forward) refuse("a backward problem has no cache");
 }
 
 void check_epilogue(const ConvProblem& x) {
@@ -170,6 +174,12 @@ std::int64_t ConvProblem::q() const {
 std::int64_t ConvProblem::input_elements() const {
   return n * c * d * h * w;
 }
+std::int64_t ConvProblem::cache_elements() const {
+  return n * c * cache * h * w;
+}
+std::int64_t ConvProblem::kept_frames() const {
+  return (t - 1) * dilation_d;
+}
 std::int64_t ConvProblem::weight_elements() const {
   return k * (c / groups) * t * r * s;
 }
@@ -214,7 +224,7 @@ double ConvProblem::bytes() const {
   const auto of = [](std::int64_t elements, DType type) {
     return static_cast<double>(elements) * static_cast<double>(size_of(type));
   };
-  return of(touched_input_elements(), dtype.x) + of(weight_elements(), dtype.w) +
+  return of(touched_input_elements() + cache_elements(), dtype.x) + of(weight_elements(), dtype.w) +
          of(output_elements(), dtype.y) + (residual ? of(result_elements(), result_type()) : 0.0) +
          (bias ? of(bias_elements(), dtype.bias) : 0.0);
 }
@@ -239,6 +249,7 @@ void validate(const ConvProblem& problem) {
               "pad_right", x.w, x.s, x.stride_w, x.dilation_w, x.pad_left, x.pad_right});
   check_depth(x);
   check_bytes("input", "n*c*d*h*w", {x.n, x.c, x.d, x.h, x.w}, size_of(x.dtype.x));
+  check_bytes("cache", "n*c*cache*h*w", {x.n, x.c, x.cache, x.h, x.w}, size_of(x.dtype.x));
   check_bytes("filter", "k*(c/groups)*t*r*s", {x.k, x.c / x.groups, x.t, x.r, x.s}, size_of(x.dtype.w));
   check_bytes("output", "n*k*z*p*q", {x.n, x.k, x.z(), x.p(), x.q()}, size_of(x.dtype.y));
   check_epilogue(x);

@@ -146,6 +146,7 @@ void apply_words(const ProblemLine& line, ConvProblem& problem) {
     if (key == "pad_back") problem.pad_back = line.parse_number(word.value, key, word.position);
     if (key == "pad_bottom") problem.pad_bottom = line.parse_number(word.value, key, word.position);
     if (key == "pad_right") problem.pad_right = line.parse_number(word.value, key, word.position);
+    if (key == "cache") problem.cache = line.parse_number(word.value, key, word.position);
   }
   // After the direction, which has a default for it.
   if (const auto bias = line.words.find("bias"); bias != line.words.end())
@@ -176,6 +177,7 @@ std::string words_of(const ConvProblem& problem) {
   add("pad_back", problem.pad_back, problem.pad_back == problem.pad_front);
   add("pad_bottom", problem.pad_bottom, problem.pad_bottom == problem.pad_top);
   add("pad_right", problem.pad_right, problem.pad_right == problem.pad_left);
+  add("cache", problem.cache, problem.cache == 0);
   return words;
 }
 

@@ -16,7 +16,7 @@ bool takes_each_frame(const ConvProblem& a) {
 }  // namespace
 
 ConvProblem in_plane(const ConvProblem& a) {
-  if (!a.has_depth()) return a;
+  if (!a.has_depth() || a.cache > 0) return a;
   ConvProblem plane = a;
   plane.d = plane.t = plane.stride_d = plane.dilation_d = 1;
   plane.pad_front = plane.pad_back = 0;
@@ -32,6 +32,17 @@ ConvProblem in_plane(const ConvProblem& a) {
     return plane;
   }
   return a;
+}
+
+ConvProblem joined(const ConvProblem& a) {
+  ConvProblem whole = a;
+  whole.d += a.cache, whole.pad_front -= a.cache, whole.cache = 0;
+  return whole;
+}
+
+FrameRuns frame_runs(const ConvProblem& a) {
+  if (a.layout == Layout::nhwc) return {a.n, a.h * a.w * a.c};
+  return {a.n * a.c, a.h * a.w};
 }
 
 }  // namespace convtune

@@ -1,5 +1,5 @@
 // Rewrites a problem as another one that gives the same numbers from the same memory, so that an algorithm
-// for fewer dimensions computes it: no tensor moves, and weights are packed as they lie.
+// for fewer dimensions, or for less, computes it: no tensor moves, and weights are packed as they lie.
 #pragma once
 
 #include "convtune/problem.h"
@@ -14,5 +14,16 @@ namespace convtune {
 //
 // Rows of the first form are frames, so its strides, dilations and paddings between frames are those of rows.
 ConvProblem in_plane(const ConvProblem& problem);
+
+// The problem without a cache that has the cache's frames as its x's first: what an algorithm computes that
+// joins the two first.
+ConvProblem joined(const ConvProblem& problem);
+
+// Frames as they lie: `count` runs, one an image or in NCHW one a channel of an image, in each of which
+// frames of so many elements follow each other.
+struct FrameRuns {
+  std::int64_t count, frame;
+};
+FrameRuns frame_runs(const ConvProblem& problem);  // of x and of the cache
 
 }  // namespace convtune

@@ -35,6 +35,19 @@ struct Module {
 struct Event {
   Clock::time_point at;
 };
+struct Copy2D {  // CUDA_MEMCPY2D
+  std::size_t from_x, from_y;
+  int from_type, from_padding;
+  const void* from_host;
+  u64 from;
+  void* from_array;
+  std::size_t from_pitch, to_x, to_y;
+  int to_type, to_padding;
+  void* to_host;
+  u64 to;
+  void* to_array;
+  std::size_t to_pitch, bytes, rows;
+};
 struct LaunchConfig {  // a struct of cuda.h
   unsigned grid[3], block[3], shared_bytes;
   void* stream;
@@ -217,6 +230,18 @@ int cuMemcpyDtoH(void* to, u64 from, std::size_t bytes) {
 }
 int cuMemcpyDtoDAsync(u64 to, u64 from, std::size_t bytes, void*) {
   return std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), bytes), kOk;
+}
+int cuMemcpy2DAsync(const Copy2D* copy, void*) {
+  for (std::size_t row = 0; row < copy->rows; ++row)
+    std::memcpy(reinterpret_cast<char*>(copy->to) + row * copy->to_pitch,
+                reinterpret_cast<const char*>(copy->from) + row * copy->from_pitch, copy->bytes);
+  return kOk;
+}
+int cuMemsetD2D8Async(u64 to, std::size_t pitch, unsigned char value, std::size_t bytes, std::size_t rows,
+                      void*) {
+  for (std::size_t row = 0; row < rows; ++row)
+    std::memset(reinterpret_cast<char*>(to) + row * pitch, value, bytes);
+  return kOk;
 }
 int cuMemsetD8Async(u64 to, unsigned char value, std::size_t bytes, void*) {
   return std::memset(reinterpret_cast<void*>(to), value, bytes), kOk;

@@ -22,9 +22,10 @@ from __future__ import annotations
 
 from .. import _library
 from . import flops as _flops  # noqa: F401  (registers them)
-from .functional import conv2d, conv3d, forget_packed
+from .functional import conv2d, conv3d
 from .native import operator
 from .run import convolution_of, problem_of
+from .weights import forget_packed
 
 # PyTorch's threads wait on their processors after each of its operators.
 _library.check(_library.library.convtune_share_openmp_threads(1))

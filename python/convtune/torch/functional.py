@@ -16,19 +16,20 @@ from ..problem import problem_of as problem_of_shapes
 from ..tensors import check_like
 from . import autocast
 from .caches import tag
+from .frames import check_kept, joined, keep_frames
 from .how import How, kept_as_written, written
 from .native import LIBRARY, conv2d_forward, define, forward, if_ready
 from .run import (
     TYPES, activated, kernel, like_output, of_other_types, output_format, pads_of, pytorch_convolution, run,
 )  # fmt: skip
-from .watched import forget_all
 
 __all__ = [
-    "call", "call_if_ready", "conv2d", "conv2d_of_tensors", "conv3d", "conv3d_of_tensors", "forget_packed",
-    "forget_weights", "is_plain",
+    "call", "call_if_ready", "call_with_cache", "conv2d", "conv2d_of_tensors", "conv3d", "conv3d_of_tensors",
+    "is_plain",
 ]  # fmt: skip
 
 _plain = (Tensor, torch.nn.Parameter)
+_plain_or_none = (*_plain, type(None))
 _is_compiling = torch.compiler.is_compiling
 _is_grad_enabled = torch.is_grad_enabled
 _below_autograd: Any = torch._C._AutoDispatchBelowAutograd
@@ -213,6 +214,28 @@ def is_plain(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | 
     return _is_ordinary(x, weight, bias, residual) and not (_function_modes() or _profiling() or _is_pytorchs(x))
 
 
+def call_with_cache(
+    x: Tensor, weight: Tensor, bias: Tensor | None, how: How, residual: Tensor | None, cache: Tensor | None,
+    cache_out: Tensor | None,
+) -> Tensor:  # fmt: skip
+    """`call` with frames before x's first in a tensor of their own, and with those that the next call needs written to
+    another. Where gradients are recorded or somebody watches, PyTorch joins and copies them."""
+    if cache is not None and cache.dim() == 5 and cache.shape[2] == 0:
+        cache = None
+    if not _is_compiling() and x.dtype in TYPES and autocast.type_of(x) in (None, x.dtype):
+        if is_plain(x, weight, bias, residual) and type(cache) in _plain_or_none and type(cache_out) in _plain_or_none:
+            recorded = any(one is not None and one.requires_grad for one in (x, weight, bias, residual, cache))
+            if not (recorded and _is_grad_enabled()):
+                return run(x, weight, bias, how, residual, cache=cache, cache_out=cache_out)
+    whole, own = (x, how) if cache is None else joined(cache, x, how)
+    y = call(whole, weight, bias, own, residual)
+    if cache_out is not None:
+        check_kept(cache_out, x, weight, how)
+        with torch.no_grad():
+            keep_frames(cache_out, cache, x)
+    return y
+
+
 def call(x: Tensor, weight: Tensor, bias: Tensor | None, how: How, residual: Tensor | None = None) -> Tensor:
     """The operator, by the shortest way that PyTorch leaves open: its dispatcher takes 4 us to call Python, and 13
     with gradients, so eager calls on ordinary tensors go past it. PyTorch adds the residual where gradients are recorded
@@ -285,23 +308,33 @@ def conv2d_of_tensors(
 
 def conv3d_of_tensors(
     x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: Any, precision: Any,
-    activation: Any, residual: Any = None, reuse: bool = True,
+    activation: Any, residual: Any = None, cache: Any = None, cache_out: Any = None, reuse: bool = True,
 ) -> Tensor:  # fmt: skip
     """convtune.conv3d, where x is a tensor."""
-    return _of_tensors(3, x, weight, bias, (stride, padding, dilation, groups, precision, activation), residual, reuse)
+    words = stride, padding, dilation, groups, precision, activation
+    return _of_tensors(3, x, weight, bias, words, residual, reuse, cache, cache_out)
 
 
-def _of_tensors(axes: int, x: Any, weight: Any, bias: Any, words: Any, residual: Any, reuse: bool) -> Tensor:
+def _of_tensors(
+    axes: int, x: Any, weight: Any, bias: Any, words: Any, residual: Any, reuse: bool, cache: Any = None,
+    cache_out: Any = None,
+) -> Tensor:  # fmt: skip
     """`words`: from stride to activation."""
     if x.dim() == axes + 1:  # an image without a batch
-        added = residual.unsqueeze(0) if isinstance(residual, Tensor) else residual
-        return _of_tensors(axes, x.unsqueeze(0), weight, bias, words, added, reuse).squeeze(0)
+        added, before, kept = (one.unsqueeze(0) if isinstance(one, Tensor) else one for one in (residual, cache, cache_out))
+        return _of_tensors(axes, x.unsqueeze(0), weight, bias, words, added, reuse, before, kept).squeeze(0)
     if not _is_compiling():
         if x.dtype not in TYPES or not isinstance(weight, Tensor) or not (bias is None or isinstance(bias, Tensor)):
             _check_types(x, weight, bias)
         if x.dim() != axes + 2 or weight.dim() != axes + 2:
             problem_of_shapes(x.shape, weight.shape, bias is not None, axes=axes)  # raises
-    return call(x, weight, bias, written(weight.shape[2:], *words, "", reuse), residual)
+    how = written(weight.shape[2:], *words, "", reuse)
+    if cache is not None or cache_out is not None:
+        for name, tensor in (("cache", cache), ("cache_out", cache_out)):
+            if tensor is not None and not isinstance(tensor, Tensor):
+                check_like(tensor, name, x)
+        return call_with_cache(x, weight, bias, how, residual, cache, cache_out)
+    return call(x, weight, bias, how, residual)
 
 
 def conv2d(
@@ -343,23 +376,11 @@ def conv3d(
     precision: str | None = None,
     activation: str | None = None,
     residual: Tensor | None = None,
+    cache: Tensor | None = None,
+    cache_out: Tensor | None = None,
     reuse: bool = True,
 ) -> Tensor:
     """`conv2d` with a depth: x (N, C, D, H, W), or (C, D, H, W) without a batch, contiguous or channels_last_3d. The
     arguments are convtune.conv3d's."""
-    return conv3d_of_tensors(x, weight, bias, stride, padding, dilation, groups, precision, activation, residual, reuse)
-
-
-def forget_weights(module: Any) -> None:
-    """Packs the weights of a module, or one tensor, anew at the next call; what compiled graphs keep stays."""
-    for tensor in [module] if isinstance(module, Tensor) else module.parameters():
-        PACKS.forget(tensor)
-        autocast.forget(tensor)
-
-
-def forget_packed(module: Any) -> None:
-    """Packs the weights of a module, of all modules in it, or of one tensor anew at the next call, and folds and packs
-    those of compiled graphs and of `graphed` models. Needed only after writes that PyTorch does not count: through
-    `weight.data` (so adapters are merged), or through the memory's address."""
-    forget_weights(module)
-    forget_all()
+    words = stride, padding, dilation, groups, precision, activation
+    return conv3d_of_tensors(x, weight, bias, *words, residual, cache, cache_out, reuse)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..caches import PLANS
+from ..caches import PACKS, PLANS
 from ..convolution import Convolution
 from ..errors import Error, InvalidArgument, Unsupported
 from ..geometry import Padding, Steps
@@ -17,12 +17,13 @@ from ..problem import Problem
 from ..problem import problem_of as problem_of_shapes
 from ..tensors import allowed_precision, check_like, pack, packed_weights
 from ..words import activation_of
+from .frames import check_cache, check_kept, joined, keep_frames
 from .how import How, written
 
 __all__ = [
     "TYPES", "Planned", "activated", "as_recorded", "choice", "choice_line", "convolution_of", "fingerprint",
-    "kernel", "launched", "like_output", "of_other_types", "output_format", "pads_of", "problem_for", "problem_of",
-    "pytorch_convolution", "refuse_in_capture", "run", "wants_channels_last",
+    "kernel", "launched", "like_output", "of_other_types", "output_format", "pads_of",
+    "problem_for", "problem_of", "pytorch_convolution", "refuse_in_capture", "run", "wants_channels_last",
 ]  # fmt: skip
 
 _float32 = torch.float32
@@ -165,20 +166,22 @@ def choice(choices: str, device: str, problem: Problem) -> tuple[Problem, str, s
 
 def problem_of(
     x: Tensor, weight: Tensor, has_bias: bool, stride: Steps, padding: Padding, dilation: Steps, groups: int,
-    precision: str = "auto", activation: str = "none", residual: bool = False, bias_type: Any = None,
+    precision: str = "auto", activation: str = "none", residual: bool = False, bias_type: Any = None, cache: int = 0,
 ) -> Problem:  # fmt: skip
     """The problem that a call with those tensors asks: only their shape, type, memory format and device count.
-    `bias_type`: where it is not x's."""
+    `bias_type`: where it is not x's; `cache`: the frames of one."""
     how = written(weight.shape[2:], stride, padding, dilation, groups, precision, activation)
-    return problem_for(x, weight, how, (bias_type or x.dtype) if has_bias else None, residual)
+    return problem_for(x, weight, how, (bias_type or x.dtype) if has_bias else None, residual, cache)
 
 
-def problem_for(x: Tensor, weight: Tensor, how: How, bias_type: torch.dtype | None, residual: bool = False) -> Problem:
+def problem_for(
+    x: Tensor, weight: Tensor, how: How, bias_type: torch.dtype | None, residual: bool = False, cache: int = 0
+) -> Problem:
     """`problem_of` a call that does so. `bias_type`: None where there is no bias."""
     dtype = str(x.dtype).removeprefix("torch.") if x.dtype in TYPES else "float32"
     problem = problem_of_shapes(
         x.shape, weight.shape, bias_type is not None, *how.geometry, how.precision, how.activation, dtype, residual,
-        how.axes,
+        how.axes, cache,
     )  # fmt: skip
     if bias_type is _float32 and dtype != "float32":
         problem = problem.replace(dtype=":".join([problem.dtype] * 3 + ["f32"]))
@@ -206,10 +209,16 @@ def as_recorded(convolution: Convolution, x: Tensor) -> int:
     return int(_raw_stream(x.get_device()))
 
 
-def _plan(x: Tensor, weight: Tensor, bias: Tensor | None, how: How, index: int, residual: bool = False) -> Planned:
+def _plan(
+    x: Tensor, weight: Tensor, bias: Tensor | None, how: How, index: int, residual: bool = False,
+    cache: Tensor | None = None,
+) -> Planned:  # fmt: skip
+    if cache is not None:
+        check_cache(cache, x, how)
     if bias is not None and bias.shape != weight.shape[:1]:
         raise InvalidArgument(f"bias has the shape {tuple(bias.shape)}; it must be {tuple(weight.shape[:1])}")
-    problem = problem_for(x, weight, how, None if bias is None else bias.dtype, residual)
+    frames = 0 if cache is None else cache.shape[2]
+    problem = problem_for(x, weight, how, None if bias is None else bias.dtype, residual, frames)
     device = "cpu" if index < 0 else f"cuda:{index}"
     plan: tuple[Problem, str | None, str | None] = (problem, None, None)
     if problem.n == 0:
@@ -236,19 +245,22 @@ def _plan(x: Tensor, weight: Tensor, bias: Tensor | None, how: How, index: int, 
 def convolution_of(
     x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int,
     precision: str = "auto", activation: str = "none", choices: str = "", residual: bool = False,
+    cache: Tensor | None = None,
 ) -> Convolution | None:  # fmt: skip
     """The convolution that the operator runs for those arguments, planned if it was not; None where PyTorch's own
     runs. For tests and for the curious."""
     how = written(weight.shape[2:], stride, padding, dilation, groups, precision, activation, choices)
-    return _plan(x, weight, bias, how, x.get_device() if x.is_cuda else -1, residual).convolution
+    return _plan(x, weight, bias, how, x.get_device() if x.is_cuda else -1, residual, cache).convolution
 
 
 def run(
-    x: Tensor, weight: Tensor, bias: Tensor | None, how: How, residual: Tensor | None = None, offer: Any = None
-) -> Tensor:
+    x: Tensor, weight: Tensor, bias: Tensor | None, how: How, residual: Tensor | None = None, offer: Any = None,
+    cache: Tensor | None = None, cache_out: Tensor | None = None,
+) -> Tensor:  # fmt: skip
     """The operator on a CPU and on a GPU: no gradients, tensors with memory. x of TYPES is convtune's, with a bias of its
     type or float32; any other type is PyTorch's. `residual` has the output's shape and x's type. `offer` is called with
-    what keeps the packed weights, their address, the stream, whether the kernel's tensors lie channels last, and y."""
+    what keeps the packed weights, their address, the stream, whether the kernel's tensors lie channels last, and y.
+    `cache`, `cache_out`: conv3d's; without frames the first is None."""
     dtype = x.dtype
     if dtype not in TYPES or weight.dtype is not dtype:
         y = of_other_types(x, weight, bias, how, residual)
@@ -270,12 +282,24 @@ def run(
     # Nothing is checked twice: shapes when they are planned, weight and bias when they are packed.
     key = (
         x.shape, weight.shape, None if bias is None else bias.dtype, how, precision, index, format, dtype,
-        residual is None,
+        residual is None, None if cache is None else cache.shape,
     )  # fmt: skip
     planned = PLANS.peek(key)
     if planned is None:
-        planned = PLANS.get_or_make(key, lambda: _plan(x, weight, bias, how, index, residual is not None))
+        planned = PLANS.get_or_make(key, lambda: _plan(x, weight, bias, how, index, residual is not None, cache))
     convolution = planned.convolution
+    if cache_out is not None:
+        check_kept(cache_out, x, weight, how)
+        if cache is None and (convolution is None or planned.apart):
+            y = run(x, weight, bias, how, residual)
+            keep_frames(cache_out, None, x)
+            return y
+    if cache is not None and (convolution is None or (capturing and convolution.plan.algorithm == "cudnn")):
+        whole, without = joined(cache, x, how)
+        y = run(whole, weight, bias, without, residual)
+        if cache_out is not None:
+            keep_frames(cache_out, cache, x)
+        return y
     if residual is not None and (residual.shape != planned.output_shape or residual.dtype is not dtype):
         check_like(residual, "residual", x)
         raise InvalidArgument(f"residual has the shape {tuple(residual.shape)}; it must be {planned.output_shape}")
@@ -288,20 +312,31 @@ def run(
         return y.contiguous(memory_format=format)
     if capturing:
         _recorded.add(convolution)
-    if capturing or not how.reuse:
+    if capturing and how.reuse and _hold(weight, bias, how) and (recorded := PACKS.record(weight, bias, convolution)):
+        kept, packed = recorded, recorded.pointer
+    elif capturing or not how.reuse:
         kept, packed = pack(convolution, weight, bias, x, stream)
     else:
         kept, packed = packed_weights(convolution, weight, bias, x, stream)
-    y = launched(planned, x, packed, residual, format, stream, lies)
+    y = launched(planned, x, packed, residual, format, stream, lies, cache, cache_out)
     if offer is not None:
         offer(kept, packed, stream, planned.format is not _contiguous, y)
     del kept  # freed in the order of the stream
     return y
 
 
+def _hold(weight: Tensor, bias: Tensor | None, how: How) -> bool:
+    """True where a CUDA graph may read weights that were packed before it was recorded: parameters that record no
+    gradients, or of a module that optimize has swapped. docs/decisions/0118-weights-that-graphs-read.md"""
+    return all(
+        one is None or (type(one) is torch.nn.Parameter and (not one.requires_grad or how.choices != ""))
+        for one in (weight, bias)
+    )
+
+
 def launched(
     planned: Planned, x: Tensor, packed: int, residual: Tensor | None, format: torch.memory_format, stream: int,
-    lies: bool | None = None,
+    lies: bool | None = None, cache: Tensor | None = None, cache_out: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """y, which lies as `format` says, of a convolution with its weights packed at that address. `lies`: whether x lies
     so, too, where that is known."""
@@ -317,11 +352,24 @@ def launched(
         y = x.new_empty(planned.output_shape)
     else:
         y = torch.empty(planned.output_shape, dtype=x.dtype, device=x.device, memory_format=own)
-    if residual is None:
+    if residual is cache is cache_out is None:
         convolution.run_raw(address, packed, y.data_ptr(), stream)
     else:
-        added = _read_as(residual, x, own)
-        convolution.run_tensors_raw(x=address, residual=added.data_ptr(), y=y.data_ptr(), packed=packed, stream=stream)
+        added = None if residual is None else _read_as(residual, x, own)
+        before = None if cache is None else _read_as(cache, x, own)
+        # Frames may be kept where the cache lies, once y is there; others are copied by PyTorch.
+        written = cache_out is not None and cache_out.is_contiguous(memory_format=own) and not cache_out.is_neg()
+        written = written and (cache_out is not cache or before is cache)
+        convolution.run_tensors_raw(
+            x=address, residual=0 if added is None else added.data_ptr(), y=y.data_ptr(), packed=packed, stream=stream,
+            cache=0 if before is None else before.data_ptr(),
+            cache_out=cache_out.data_ptr() if written else 0,  # type: ignore[union-attr]
+        )  # fmt: skip
+        if cache_out is not None:
+            if written:
+                torch.autograd.graph.increment_version(cache_out)
+            else:
+                keep_frames(cache_out, cache, x)
     return y if own is format else y.contiguous(memory_format=format)
 
 

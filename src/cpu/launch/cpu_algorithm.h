@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "contract/backend.h"
+#include "cpu/base/joined_frames.h"
 #include "cpu/launch/source_hashes.h"
 #include "cpu/model/store_work.h"
 #include "cpu/tile/instruction_sets.h"
@@ -25,7 +26,8 @@ Support has_vectors(int bits, const DeviceInfo& device);
 Support has_memory(std::string_view task, const MemoryPlan& memory);
 
 // An algorithm whose config is the struct `Typed`. Its functions are pure, and asked for 3-D problems that
-// are 2-D ones in the same memory as those (problem/rewrite.h).
+// are 2-D ones in the same memory as those, and for those with a cache as if that were x's first frames
+// (problem/rewrite.h).
 template <class Typed>
 struct CpuAlgorithmParts {
   std::string_view name;  // its folder's
@@ -63,15 +65,15 @@ class CpuAlgorithmOf : public CpuAlgorithm {
 
   Support supports(const ConvProblem& problem, const DeviceInfo& device) const final {
     if (Support support = has_code(device); !support) return support;
-    const ConvProblem plane = in_plane(problem);
+    const ConvProblem plane = seen(problem);
     if (Support support = parts_.supports(plane, device); !support || !parts_.memory) return support;
     return has_memory("the smallest task", parts_.memory(plane, parts_.smallest(plane, device)));
   }
   MemoryPlan memory(const ConvProblem& problem, const Config& config) const final {
-    return parts_.memory ? parts_.memory(in_plane(problem), from_config<Typed>(config)) : MemoryPlan{};
+    return parts_.memory ? parts_.memory(seen(problem), from_config<Typed>(config)) : MemoryPlan{};
   }
   std::vector<Config> candidates(const ConvProblem& problem, const DeviceInfo& device) const final {
-    return supports(problem, device) ? to_configs(parts_.candidates(in_plane(problem), device))
+    return supports(problem, device) ? to_configs(parts_.candidates(seen(problem), device))
                                      : std::vector<Config>{};
   }
   Support accepts(const ConvProblem& problem, const DeviceInfo& device, const Config& config) const final {
@@ -80,7 +82,7 @@ class CpuAlgorithmOf : public CpuAlgorithm {
       const auto typed = from_config<Typed>(config);
       if constexpr (requires { typed.vector_bits; })
         if (Support support = has_vectors(typed.vector_bits, device); !support) return support;
-      const ConvProblem plane = in_plane(problem);
+      const ConvProblem plane = seen(problem);
       if (Support support = parts_.accepts(plane, device, typed); !support || !parts_.memory) return support;
       return has_memory("a task", parts_.memory(plane, typed));
     } catch (const Error& error) {
@@ -95,14 +97,14 @@ class CpuAlgorithmOf : public CpuAlgorithm {
     double share = 1;
     if constexpr (requires { typed.vector_bits; })
       share = static_cast<double>(typed.vector_bits) / widest_vector_bits(device);
-    return 2e6 * parts_.multiply_adds(in_plane(problem), typed) / (ceilings.flops_per_second * share);
+    return 2e6 * parts_.multiply_adds(seen(problem), typed) / (ceilings.flops_per_second * share);
   }
   std::optional<double> estimated_us(const ConvProblem& problem, const DeviceInfo& device,
                                      const Config& config) const final {
     const auto typed = from_config<Typed>(config);
     int bits = widest_vector_bits(device);
     if constexpr (requires { typed.vector_bits; }) bits = typed.vector_bits;
-    const ConvProblem plane = in_plane(problem);
+    const ConvProblem plane = seen(problem);
     // Only the ratios of cycles over all threads count, and a clock of 3 GHz is near any processor's.
     const double cycles = parts_.cycles(plane, device, typed) + activation_cycles(plane, bits);
     return cycles / (3000.0 * device.units);
@@ -112,10 +114,13 @@ class CpuAlgorithmOf : public CpuAlgorithm {
     if (const Support support = accepts(problem, device, config); !support)
       throw Error(ErrorKind::unsupported,
                   std::string(name()) + " cannot run with '" + to_string(config) + "': " + support.reason());
-    return parts_.executable(in_plane(problem), device, from_config<Typed>(config));
+    return joining_frames(problem, parts_.executable(seen(problem), device, from_config<Typed>(config)));
   }
 
  private:
+  // The problem that its functions are asked: x with the cache's frames, and a plane where it can be one.
+  static ConvProblem seen(const ConvProblem& problem) { return in_plane(joined(problem)); }
+
   const CpuAlgorithmParts<Typed> parts_;
 };
 

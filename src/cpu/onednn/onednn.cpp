@@ -5,10 +5,12 @@
 
 #include "base/fork_gate.h"
 #include "contract/abilities.h"
+#include "cpu/base/joined_frames.h"
 #include "cpu/onednn/onednn_executable.h"
 #include "cpu/onednn/onednn_faults.h"
 #include "cpu/onednn/onednn_special.h"
 #include "problem/config_fields.h"
+#include "problem/rewrite.h"
 
 namespace convtune::cpu {
 namespace {
@@ -49,21 +51,26 @@ class Onednn final : public Algorithm {
     if (const Support support = accepts(problem, device, config); !support)
       throw Error(ErrorKind::unsupported, "onednn cannot run this problem: " + support.reason());
     const ThreadCount scope(device.units);
-    const ConvProblem stand_in = not_empty(problem);
-    return keep_special_numbers(
-        stand_in,
-        onednn_executable(stand_in, describe_convolution(stand_in, from_config<OnednnConfig>(config)),
-                          device.units),
-        device);
+    const ConvProblem stand_in = asked(problem);
+    return joining_frames(
+        problem,
+        keep_special_numbers(
+            stand_in,
+            onednn_executable(stand_in, describe_convolution(stand_in, from_config<OnednnConfig>(config)),
+                              device.units),
+            device));
   }
 
   std::string source_hash() const override { return "onednn-" + onednn_version(); }
 
  private:
-  // A batch of 0 is never run, but its weights are packed: as for a batch of 1.
-  static ConvProblem not_empty(ConvProblem problem) {
-    problem.n = std::max<std::int64_t>(problem.n, 1);
-    return problem;
+  // The problem that oneDNN is asked. A batch of 0 is never run, but its weights are packed: as for a batch
+  // of
+  // 1. A cache is joined to x first.
+  static ConvProblem asked(const ConvProblem& problem) {
+    ConvProblem whole = joined(problem);
+    whole.n = std::max<std::int64_t>(whole.n, 1);
+    return whole;
   }
 
   static Support can_create(const ConvProblem& problem, const DeviceInfo& device,
@@ -75,13 +82,14 @@ class Onednn final : public Algorithm {
                         Activation::gelu_erf, Activation::gelu_tanh, Activation::hardswish,
                         Activation::leaky_relu, Activation::sigmoid},
         .residual = true,
-        .depth = true};
+        .depth = true,
+        .cache = true};
     if (Support support = within(abilities, problem); !support) return support;
-    if (std::string fault = onednn_fault(problem, onednn_numbers()); !fault.empty())
+    if (std::string fault = onednn_fault(asked(problem), onednn_numbers()); !fault.empty())
       return Support::no(std::move(fault));
     const ThreadCount scope(device.units);
     try {
-      describe_convolution(not_empty(problem), config);
+      describe_convolution(asked(problem), config);
       return Support::yes();
     } catch (const Error& error) {
       return Support::no(error.what());

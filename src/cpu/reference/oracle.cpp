@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <utility>
 
 #include "problem/element.h"
 #include "problem/epilogue.h"
+#include "problem/rewrite.h"
 
 namespace convtune::cpu {
 namespace {
@@ -171,6 +173,19 @@ OracleValue oracle(const ConvProblem& a, const HostValues& values, int64_t index
   const double bias = a.bias ? values.bias[at.c] : 0, residual = a.residual ? values.residual[index] : 0;
   return {epilogue(a, sum.value, bias, residual), sum.magnitude + std::abs(bias) + std::abs(residual),
           sum.value, epilogue(a, rounded(a.result_type(), sum.value), bias, residual)};
+}
+
+std::vector<float> join_frames(const ConvProblem& a, const std::vector<float>& cache,
+                               const std::vector<float>& x) {
+  const FrameRuns runs = frame_runs(a);
+  std::vector<float> whole;
+  whole.reserve(cache.size() + x.size());
+  for (int64_t run = 0; run < runs.count; ++run)
+    for (const auto& [from, frames] : {std::pair{&cache, a.cache}, {&x, a.d}}) {
+      const auto first = from->begin() + run * frames * runs.frame;
+      whole.insert(whole.end(), first, first + frames * runs.frame);
+    }
+  return whole;
 }
 
 std::string name_of_element(const ConvProblem& a, int64_t index) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "convtune/problem.h"
 
@@ -33,7 +34,12 @@ ResultShape result_of(const ConvProblem& problem);
 
 // Element `index` of the result as it lies in memory; from result_of().elements on: of dbias. Padding is
 // never multiplied, so a NaN or Inf weight does not spread through it.
+// Of a problem with a cache it is asked as joined() has it (problem/rewrite.h).
 OracleValue oracle(const ConvProblem& problem, const HostValues& values, std::int64_t index);
+
+// The cache's frames and x's, as one tensor.
+std::vector<float> join_frames(const ConvProblem& problem, const std::vector<float>& cache,
+                               const std::vector<float>& x);
 
 // "y[n=0, k=3, p=1, q=2]"
 std::string name_of_element(const ConvProblem& problem, std::int64_t index);

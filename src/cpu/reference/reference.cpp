@@ -10,6 +10,7 @@
 #include "cpu/reference/oracle.h"
 #include "problem/element.h"
 #include "problem/epilogue.h"
+#include "problem/rewrite.h"
 
 namespace convtune::cpu {
 namespace {
@@ -36,7 +37,8 @@ Row row_of(Layout layout, int64_t n, int64_t c, int64_t d, int64_t h, int64_t ch
 
 class ReferenceExecutable final : public Executable {
  public:
-  ReferenceExecutable(const ConvProblem& problem, int threads) : problem_(problem), threads_(threads) {}
+  ReferenceExecutable(const ConvProblem& problem, int threads)
+      : asked_(problem), problem_(joined(problem)), threads_(threads) {}
 
   std::size_t packed_bytes() const override {
     return static_cast<std::size_t>(problem_.weight_elements() + problem_.bias_elements()) * sizeof(float);
@@ -54,7 +56,9 @@ class ReferenceExecutable final : public Executable {
   void run(const Tensors& tensors, const void* packed, Stream) const override {
     const auto* const w = static_cast<const float*>(packed);
     if (problem_.direction != Direction::forward) return run_backward(tensors, w);
-    const std::vector<float> x = to_floats(problem_.dtype.x, tensors.x, problem_.input_elements());
+    std::vector<float> x = to_floats(problem_.dtype.x, tensors.x, asked_.input_elements());
+    if (asked_.cache > 0)
+      x = join_frames(asked_, to_floats(problem_.dtype.x, tensors.cache, asked_.cache_elements()), x);
     parallel_for(threads_, problem_.n * problem_.k, [&](int64_t begin, int64_t end) {
       for (int64_t plane = begin; plane < end; ++plane)
         for (int64_t z = 0; z < problem_.z(); ++z)
@@ -134,7 +138,7 @@ class ReferenceExecutable final : public Executable {
     }
   }
 
-  const ConvProblem problem_;
+  const ConvProblem asked_, problem_;  // the second without a cache
   const int threads_;
 };
 

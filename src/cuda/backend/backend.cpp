@@ -162,6 +162,8 @@ class CudaBackend final : public Backend {
     check(driver().cuStreamSynchronize(nullptr), "writing elements to {}", to_string(info_.device));
   }
 
+  void move_rows(const Rows& rows, Stream stream) override { cuda::move_rows(index(), rows, stream); }
+
   std::vector<unsigned char> read_at(const void* tensor, const std::vector<std::int64_t>& offsets,
                                      std::size_t element_bytes) override {
     const std::shared_ptr<void> gathered = allocate(offsets.size() * element_bytes);

@@ -20,6 +20,7 @@
 #include "cuda/device/driver.h"
 #include "cuda/launch/transposition.h"
 #include "problem/config_fields.h"
+#include "problem/rewrite.h"
 
 namespace convtune::cuda {
 namespace {
@@ -122,7 +123,9 @@ class Cudnn final : public Algorithm {
     CudnnOffers::Answer answer = find_plan(problem, device, typed);
     if (!answer.support)
       throw Error(ErrorKind::unsupported, "cudnn cannot run this problem: " + answer.support.reason());
-    return cudnn_executable(not_empty(problem), device, typed.form(), std::move(answer.plan));
+    ConvProblem given = problem;
+    given.n = std::max<std::int64_t>(given.n, 1);
+    return cudnn_executable(given, device, typed.form(), std::move(answer.plan));
   }
 
   std::vector<ConfigField> fields() const override { return config_fields<CudnnConfig>(); }
@@ -131,10 +134,12 @@ class Cudnn final : public Algorithm {
   }
 
  private:
-  // A batch of 0 is never run, but its weights are packed: as for a batch of 1.
-  static ConvProblem not_empty(ConvProblem problem) {
-    problem.n = std::max<std::int64_t>(problem.n, 1);
-    return problem;
+  // The problem that cuDNN is asked. A batch of 0 is never run, but its weights are packed: as for a batch
+  // of 1. A cache is joined to x first.
+  static ConvProblem asked(const ConvProblem& problem) {
+    ConvProblem whole = joined(problem);
+    whole.n = std::max<std::int64_t>(whole.n, 1);
+    return whole;
   }
 
   static Abilities abilities() {
@@ -146,6 +151,7 @@ class Cudnn final : public Algorithm {
             .residual = true,
             .eager_rounding = true,
             .depth = true,
+            .cache = true,
             .directions = {Direction::forward, Direction::backward_data}};
   }
 
@@ -186,7 +192,7 @@ class Cudnn final : public Algorithm {
   static Support has_plan(const ConvProblem& problem, const DeviceInfo& device, const CudnnForm& form) {
     if (Support support = can_ask(problem, form); !support) return support;
     try {
-      return recent_offers().ask(not_empty(problem), device, form, [](CudnnOffers& offers) {
+      return recent_offers().ask(asked(problem), device, form, [](CudnnOffers& offers) {
         Support last = Support::no("there are none");
         for (std::size_t i = 0; i < offers.size(); ++i) {
           last = offers.plan(i).support;
@@ -202,7 +208,7 @@ class Cudnn final : public Algorithm {
 
   static std::vector<Config> candidates(const ConvProblem& problem, const DeviceInfo& device,
                                         const CudnnForm& form) {
-    return recent_offers().ask(not_empty(problem), device, form, [&](CudnnOffers& offers) {
+    return recent_offers().ask(asked(problem), device, form, [&](CudnnOffers& offers) {
       std::vector<Config> configs;
       for (std::size_t i = 0; i < offers.size(); ++i)
         if (offers.promises(i))
@@ -215,7 +221,7 @@ class Cudnn final : public Algorithm {
   static CudnnOffers::Answer find_plan(const ConvProblem& problem, const DeviceInfo& device,
                                        const CudnnConfig& config) {
     if (Support support = can_ask(problem, config.form()); !support) return {std::move(support)};
-    return recent_offers().ask(not_empty(problem), device, config.form(), [&](CudnnOffers& offers) {
+    return recent_offers().ask(asked(problem), device, config.form(), [&](CudnnOffers& offers) {
       const auto size = static_cast<std::int64_t>(offers.size());
       if (config.heuristic < 0 || config.heuristic >= size)
         return CudnnOffers::Answer{Support::no("heuristic must be 0 to " + std::to_string(size - 1) +

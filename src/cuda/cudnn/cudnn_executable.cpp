@@ -5,8 +5,10 @@
 #include <cstdint>
 
 #include "cuda/device/driver.h"
+#include "cuda/device/memory.h"
 #include "cuda/device/workspace.h"
 #include "cuda/launch/transpose.h"
+#include "problem/rewrite.h"
 
 namespace convtune::cuda {
 namespace {
@@ -19,16 +21,20 @@ class CudnnExecutable final : public Executable {
  public:
   CudnnExecutable(const ConvProblem& problem, const DeviceInfo& device, const CudnnForm& form,
                   std::shared_ptr<const CudnnPlan> plan)
-      : problem_(problem),
+      : given_(problem),
+        problem_(joined(problem)),
         form_(form),
         device_(device.device.index),
         session_(cudnn_session(device_)),
         plan_(std::move(plan)),
         convert_weights_(conversion(device, form.channels_last, problem.k, problem.c / problem.groups,
                                     problem.t * problem.r * problem.s, problem.dtype.w)),
-        read_(read_side(problem)),
+        read_(read_side(problem_)),
         written_(written_side(problem)),
-        convert_input_(conversion(device, moves(), problem.n, read_.channels, read_.pixels(), read_.type)),
+        convert_input_(conversion(device, moves(), problem.cache > 0 ? 1 : problem.n, read_.channels,
+                                  read_side(problem).pixels(), read_.type)),
+        convert_cache_(conversion(device, moves() && problem.cache > 0, 1, problem.c,
+                                  problem.cache * problem.h * problem.w, problem.dtype.x)),
         convert_residual_(
             conversion(device, moves(), problem.n, written_.channels, written_.pixels(), written_.type)),
         convert_output_(
@@ -71,7 +77,10 @@ class CudnnExecutable final : public Executable {
                             .y = places.copied.y ? memory + places.y : y,
                             .sum = memory + places.sum,
                             .partial = memory + places.partial};
-    if (places.copied.x) convert_input_.run(x, memory + places.x, stream);
+    if (given_.cache > 0)
+      join(tensors, memory + places.x, stream);
+    else if (places.copied.x)
+      convert_input_.run(x, memory + places.x, stream);
     if (places.copied.residual) convert_residual_.run(tensors.residual, memory + places.residual, stream);
     check_cudnn(cudnn_functions().cudnnSetStream(session_.handle, stream), "set a stream");
     for (const auto& step : plan_->steps) execute(*step, pointers, memory);
@@ -94,6 +103,30 @@ class CudnnExecutable final : public Executable {
   // Some engines fail in a way that breaks the device for the process where a pointer is less aligned.
   static bool aligned(const void* pointer) {
     return reinterpret_cast<std::uintptr_t>(pointer) % kCudnnAlignment == 0;
+  }
+  // The cache's frames and x's as one tensor, in cuDNN's layout.
+  void join(const Tensors& tensors, unsigned char* to, Stream stream) const {
+    const FrameRuns runs = frame_runs(given_);
+    const auto bytes = [&](std::int64_t frames, std::int64_t elements) {
+      return bytes_of(frames * elements, given_.dtype.x);
+    };
+    const auto take = [&](const void* from, std::int64_t frames, std::int64_t at, const Transpose& convert) {
+      if (!moves())
+        return move_rows(device_,
+                         {.to = to + bytes(at, runs.frame),
+                          .to_pitch = bytes(problem_.d, runs.frame),
+                          .from = from,
+                          .from_pitch = bytes(frames, runs.frame),
+                          .bytes = bytes(frames, runs.frame),
+                          .count = static_cast<std::size_t>(runs.count)},
+                         stream);
+      const std::int64_t frame = given_.c * given_.h * given_.w;
+      for (std::int64_t image = 0; image < given_.n; ++image)
+        convert.run(static_cast<const unsigned char*>(from) + bytes(image * frames, frame),
+                    to + bytes(image * problem_.d + at, frame), stream);
+    };
+    take(tensors.cache, given_.cache, 0, convert_cache_);
+    take(tensors.x, given_.d, given_.cache, convert_input_);
   }
   std::size_t bias_offset() const { return in_lines(bytes_of(problem_.weight_elements(), problem_.dtype.w)); }
   std::size_t bias_bytes() const {
@@ -157,7 +190,7 @@ class CudnnExecutable final : public Executable {
   Places places_for(const Copied& badly_aligned) const {
     Places places;
     places.copied = {
-        .x = badly_aligned.x || !convert_input_.is_copy(),
+        .x = badly_aligned.x || given_.cache > 0 || !convert_input_.is_copy(),
         .residual = problem_.residual && (badly_aligned.residual || !convert_residual_.is_copy()),
         .y = badly_aligned.y || !convert_output_.is_copy()};
     std::size_t end = in_lines(plan_->workspace_bytes());
@@ -177,14 +210,14 @@ class CudnnExecutable final : public Executable {
     return places;
   }
 
-  const ConvProblem problem_;
+  const ConvProblem given_, problem_;  // the second as cuDNN has it, without a cache
   const CudnnForm form_;
   const int device_;
   CudnnSession& session_;
   const std::shared_ptr<const CudnnPlan> plan_;
   const Transpose convert_weights_;
   const CudnnSide read_, written_;
-  const Transpose convert_input_, convert_residual_, convert_output_;
+  const Transpose convert_input_, convert_cache_, convert_residual_, convert_output_;
   mutable Workspace workspace_;
 };
 

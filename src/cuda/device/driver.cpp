@@ -63,6 +63,8 @@ std::string bind_all(Driver& driver, GetProcAddress* get) {
   bind(driver.cuMemcpyHtoD, "cuMemcpyHtoD");
   bind(driver.cuMemcpyDtoH, "cuMemcpyDtoH");
   bind(driver.cuMemcpyDtoDAsync, "cuMemcpyDtoDAsync");
+  bind(driver.cuMemcpy2DAsync, "cuMemcpy2DAsync");
+  bind(driver.cuMemsetD2D8Async, "cuMemsetD2D8Async");
   bind(driver.cuMemsetD8Async, "cuMemsetD8Async");
   bind(driver.cuMemsetD32Async, "cuMemsetD32Async");
   bind(driver.cuStreamCreate, "cuStreamCreate");

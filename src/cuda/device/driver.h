@@ -40,6 +40,21 @@ struct LaunchConfig {
   unsigned attribute_count = 0;
 };
 
+// CUDA_MEMCPY2D of cuda.h, from and to device memory.
+struct Copy2D {
+  std::size_t from_x = 0, from_y = 0;
+  int from_type = 2, from_padding = 0;  // CU_MEMORYTYPE_DEVICE
+  const void* from_host = nullptr;
+  CUdeviceptr from = 0;
+  void* from_array = nullptr;
+  std::size_t from_pitch = 0, to_x = 0, to_y = 0;
+  int to_type = 2, to_padding = 0;
+  void* to_host = nullptr;
+  CUdeviceptr to = 0;
+  void* to_array = nullptr;
+  std::size_t to_pitch = 0, bytes = 0, rows = 0;
+};
+
 // The functions, by the names that cuda.h gives them, in the form that they have in CUDA 12.0.
 struct Driver {
   CUresult (*cuInit)(unsigned flags);
@@ -63,6 +78,9 @@ struct Driver {
   CUresult (*cuMemcpyHtoD)(CUdeviceptr to, const void* from, std::size_t bytes);
   CUresult (*cuMemcpyDtoH)(void* to, CUdeviceptr from, std::size_t bytes);
   CUresult (*cuMemcpyDtoDAsync)(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream);
+  CUresult (*cuMemcpy2DAsync)(const Copy2D*, CUstream);
+  CUresult (*cuMemsetD2D8Async)(CUdeviceptr, std::size_t pitch, unsigned char value, std::size_t bytes,
+                                std::size_t rows, CUstream);
   CUresult (*cuMemsetD8Async)(CUdeviceptr, unsigned char value, std::size_t bytes, CUstream);
   CUresult (*cuMemsetD32Async)(CUdeviceptr, unsigned value, std::size_t words, CUstream);
   CUresult (*cuStreamCreate)(CUstream*, unsigned flags);

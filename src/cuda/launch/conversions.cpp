@@ -26,6 +26,9 @@ std::vector<Moved> moved_by(const ConvProblem& a, ChannelsLast tensors) {
   std::vector<Moved> all;
   if (tensors.x)
     all.push_back({Operand::x, Operand::x_nhwc, images, a.c, a.d * a.h * a.w, size_of(a.dtype.x)});
+  if (tensors.x && a.cache > 0)
+    all.push_back(
+        {Operand::cache, Operand::cache_nhwc, images, a.c, a.cache * a.h * a.w, size_of(a.dtype.x)});
   const std::int64_t outputs = a.z() * a.p() * a.q();
   if (tensors.y && a.residual)
     all.push_back({Operand::residual, Operand::residual_nhwc, images, a.k, outputs, size_of(a.dtype.y)});

@@ -11,7 +11,7 @@
 
 namespace convtune::cuda {
 
-// The tensors that a kernel has in NHWC alone; y: the residual too.
+// The tensors that a kernel has in NHWC alone; x: the cache too, y: the residual.
 struct ChannelsLast {
   bool x = false, y = false;
   explicit operator bool() const { return x || y; }

@@ -157,6 +157,15 @@ Support takes_half_frames(const ConvProblem& problem) {
   return within(abilities, problem);
 }
 
+Support takes_half_frames_and_caches(const ConvProblem& problem) {
+  const Abilities& abilities = once([] {
+    Abilities deep = kHalfAbilities;
+    deep.depth = deep.cache = true;
+    return deep;
+  });
+  return within(abilities, problem);
+}
+
 Support takes_wide_groups(const ConvProblem& problem) {
   constexpr std::int64_t kLeast = 40;
   const std::int64_t channels = problem.c / problem.groups, filters = problem.k / problem.groups;

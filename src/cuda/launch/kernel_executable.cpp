@@ -131,7 +131,7 @@ void KernelExecutable::run(const Tensors& tensors, const void* packed, Stream st
   operands[Operand::x] = tensors.x, operands[Operand::y] = tensors.y, operands[Operand::packed] = packed;
   operands[Operand::residual] = tensors.residual, operands[Operand::dy] = tensors.dy;
   operands[Operand::dx] = tensors.dx, operands[Operand::dw] = tensors.dw;
-  operands[Operand::dbias] = tensors.dbias;
+  operands[Operand::dbias] = tensors.dbias, operands[Operand::cache] = tensors.cache;
   if (plan_.workspace.empty()) return take(plan_.run, operands, stream);
   const DeviceScope scope(device_);
   const Workspace::Hold hold = workspace_.at_least(plan_.workspace_bytes(), stream);

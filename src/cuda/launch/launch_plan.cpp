@@ -14,8 +14,8 @@ namespace convtune::cuda {
 
 std::string_view to_string(Operand operand) {
   constexpr std::array<std::string_view, kOperands> kNames = {
-      "x",  "w",     "bias",   "packed",        "y",      "residual",    "dy", "dx",
-      "dw", "dbias", "x_nhwc", "residual_nhwc", "y_nhwc", "partial_sums"};
+      "x",  "w",     "bias",  "packed", "y",          "residual",      "dy",     "dx",
+      "dw", "dbias", "cache", "x_nhwc", "cache_nhwc", "residual_nhwc", "y_nhwc", "partial_sums"};
   return kNames[static_cast<std::size_t>(operand)];
 }
 

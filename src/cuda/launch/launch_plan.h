@@ -25,7 +25,7 @@ struct Extent3 {
   bool operator==(const Extent3&) const = default;
 };
 
-// The memory that steps work on. The last four are in a run's workspace: tensors that come in NCHW, and sums
+// The memory that steps work on. The last five are in a run's workspace: tensors that come in NCHW, and sums
 // that blocks share.
 enum class Operand {
   x,
@@ -38,12 +38,14 @@ enum class Operand {
   dx,
   dw,
   dbias,
+  cache,
   x_nhwc,
+  cache_nhwc,
   residual_nhwc,
   y_nhwc,
   partial_sums
 };
-constexpr std::size_t kOperands = 14;
+constexpr std::size_t kOperands = 16;
 std::string_view to_string(Operand operand);  // "packed"
 
 // A pointer argument: words of 4 bytes, from so many behind the operand's first.

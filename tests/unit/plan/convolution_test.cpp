@@ -1,6 +1,8 @@
 // The library's face: plan, pack, run, explain, and how each says no.
 #include "convtune/convolution.h"
 
+#include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,12 +11,14 @@
 #include <cstdlib>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
 #include "convtune/error.h"
 #include "convtune/verify.h"
 #include "cpu/reference/oracle.h"
+#include "problem/rewrite.h"
 
 namespace convtune::convolution_test {
 namespace {
@@ -170,6 +174,58 @@ TEST_F(ConvolutionTest, RunsEveryDirection) {
   const Convolution none = plan(parse_problem("mb0ic1ih2iw2oc1kh1 dir=bwd_w bias=0"));
   none.run({.dw = &dw}, PackedWeights());
   EXPECT_EQ(dw, 0);  // a sum of no image
+}
+
+// By every algorithm of this processor, in both layouts; and the frames that the next call needs.
+TEST_F(ConvolutionTest, TakesACacheAndKeepsTheNext) {
+  for (const char* const layout : {"nchw", "nhwc"})
+    for (const std::string_view algorithm : {"", "reference", "onednn"}) {
+      const ConvProblem cached = parse_problem(
+          fmt::format("mb2ic2id3ih3iw2oc3kd3kh1kw1dd1dh0dw0pd4ph0pw0 pad_back=0 cache=2 layout={}", layout));
+      const ConvProblem whole = joined(cached);
+      const std::vector<std::string> names = algorithm_names(Device::Kind::cpu);
+      if (!algorithm.empty() && std::ranges::find(names, algorithm) == names.end()) continue;
+      const Convolution conv = algorithm.empty() ? plan(cached) : plan(cached, {}, std::string(algorithm));
+      const auto of = [](std::int64_t elements) {
+        return std::vector<float>(static_cast<std::size_t>(elements));
+      };
+      std::vector<float> cache = of(cached.cache_elements()), x = of(cached.input_elements());
+      std::vector<float> w = of(cached.weight_elements()), bias = {1, 2, 3};
+      for (std::size_t i = 0; i < cache.size(); ++i) cache[i] = static_cast<float>(i % 5);
+      for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 7) - 3;
+      for (std::size_t i = 0; i < w.size(); ++i) w[i] = static_cast<float>(i % 3) - 1;
+      const std::vector<float> frames = cpu::join_frames(cached, cache, x);
+      std::vector<float> y = of(cached.output_elements()), expected = y;
+      plan(whole, {}, "reference").run({.x = frames.data(), .y = expected.data()}, w.data(), bias.data());
+      std::vector<float> kept = of(2 * cached.cache_elements());
+      conv.run({.x = x.data(), .cache = cache.data(), .y = y.data(), .cache_out = kept.data()}, w.data(),
+               bias.data());
+      EXPECT_EQ(y, expected) << layout << " " << algorithm;
+      // All but the first of five frames.
+      const FrameRuns runs = frame_runs(cached);
+      for (std::int64_t run = 0; run < runs.count; ++run)
+        for (std::int64_t i = 0; i < 4 * runs.frame; ++i)
+          ASSERT_EQ(kept[static_cast<std::size_t>(run * 4 * runs.frame + i)],
+                    frames[static_cast<std::size_t>((run * 5 + 1) * runs.frame + i)]);
+    }
+}
+
+TEST_F(ConvolutionTest, KeepsZerosWhereFramesAreFewAndSaysWhatIsWrong) {
+  const Convolution first = plan(parse_problem("mb1ic1id1ih1iw2oc1kd3kh1kw1pd2ph0pw0 pad_back=0"));
+  const float w[] = {1, 1, 1}, bias = 0, x[] = {3, 4};
+  float y[2] = {}, kept[4] = {9, 9, 9, 9};
+  first.run({.x = x, .y = y, .cache_out = kept}, w, &bias);
+  EXPECT_THAT(kept, testing::ElementsAre(0, 0, 3, 4));
+  const Convolution next = plan(parse_problem("mb1ic1id1ih1iw2oc1kd3kh1kw1pd2ph0pw0 pad_back=0 cache=2"));
+  next.run({.x = x, .cache = kept, .y = y, .cache_out = kept}, w, &bias);  // in place
+  EXPECT_THAT(kept, testing::ElementsAre(3, 4, 3, 4));
+  EXPECT_THAT(y, testing::ElementsAre(6, 8));
+  EXPECT_THAT(message_of([&] { next.run({.x = x, .y = y}, w, &bias); }), testing::HasSubstr("cache is null"));
+  const Convolution flat = plan(parse_problem("mb1ic1id2ih1iw2oc1kd1kh1kw1"));
+  const float two[4] = {};
+  float of_two[4] = {};
+  EXPECT_THAT(message_of([&] { flat.run({.x = two, .y = of_two, .cache_out = kept}, w, &bias); }),
+              testing::HasSubstr("needs no frames"));
 }
 
 TEST_F(ConvolutionTest, RefusesBadPlans) {

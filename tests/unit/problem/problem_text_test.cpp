@@ -307,13 +307,30 @@ TEST(ParseProblem, RefusesEpiloguesThatAreNone) {
   EXPECT_THAT(refusal(line + " residual=2"), HasSubstr("residual is 0 or 1, not '2'"));
 }
 
+TEST(ParseProblem, ACacheTakesThePlaceOfPaddingInFront) {
+  const std::string line = "mb1ic3id4ih5iw5oc4kd3kh3kw3pd2ph1pw1 pad_back=0";
+  const ConvProblem cached = parse_problem(line + " cache=2");
+  EXPECT_EQ(cached.cache, 2);
+  EXPECT_EQ(cached.z(), 4);
+  EXPECT_EQ(cached.cache_elements(), 2 * 3 * 5 * 5);
+  EXPECT_EQ(cached.kept_frames(), 2);
+  EXPECT_EQ(cached.bytes(), parse_problem(line).bytes() + 4 * 2 * 3 * 5 * 5);
+  EXPECT_EQ(parse_problem(to_string(cached)), cached);
+  EXPECT_NE(parse_problem(line), cached);
+  EXPECT_EQ(parse_problem(line + " cache=0"), parse_problem(line));
+  EXPECT_THAT(refusal(line + " cache=3"),
+              HasSubstr("cache is 3; it must be at most pad_front (pd), which is 2"));
+  EXPECT_THAT(refusal(line + " cache=1 dir=bwd_w"), HasSubstr("a backward problem has no cache"));
+  EXPECT_THAT(refusal("ic3ih9oc4kh3 cache=1"), HasSubstr("at most pad_front (pd), which is 0"));
+}
+
 TEST(ParseProblem, RefusesBadWords) {
   const std::string line = "ic3ih9oc4kh3";
   EXPECT_THAT(refusal(line + " junk"), HasSubstr("column 14: after a blank comes key=value, not 'junk'"));
   EXPECT_THAT(refusal(line + " mb4"), HasSubstr("not 'mb4'"));
   EXPECT_THAT(refusal(line + " color=red"),
               HasSubstr("column 14: 'color' is none of the keys precision layout dtype dir act bias residual "
-                        "rounding pad_back pad_bottom pad_right --dt --dir --attr-post-ops"));
+                        "rounding pad_back pad_bottom pad_right cache --dt --dir --attr-post-ops"));
   EXPECT_THAT(refusal(line + " bias=1 bias=1"), HasSubstr("column 21: 'bias' is given twice"));
   EXPECT_THAT(refusal(line + " bias=2"), HasSubstr("column 14: bias is 0 or 1, not '2'"));
   EXPECT_THAT(refusal(line + " precision=fp8"),

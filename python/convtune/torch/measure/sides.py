@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from ...problem import Problem
-from ..functional import call
+from ..frames import joined
+from ..functional import call, call_with_cache
 from ..how import How, edges_of
 from ..native import forward
 from ..run import activated, problem_for, pytorch_convolution
@@ -47,20 +48,33 @@ def _exact(images: int, x: Tensor, weight: Tensor, bias: Tensor | None, how: How
 class Sides:
     """PyTorch's and convtune's way of one layer, on random data that lie as the model's do."""
 
-    def __init__(self, module: Any, shape: Any, strides: Any, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(
+        self, module: Any, shape: Any, strides: Any, dtype: torch.dtype, device: torch.device, how: How | None = None,
+        cache: Tensor | None = None,
+    ) -> None:  # fmt: skip
+        """`how`: of a module whose forward pads its frames, or joins them to those of a cache like that one."""
         self.x = random(shape, strides, dtype, device)
+        self.cache = None if cache is None else random(cache.shape, cache.stride(), dtype, device)
         self.weight, self.bias = module.weight.to(dtype), module.bias  # autocast: of another type
         self.pytorch_bias = None if module.bias is None else module.bias.to(dtype)
-        self.how = how_of(module)
+        self.joins, self.how = how is not None, how or how_of(module)
 
     def expected(self) -> Tensor:
         return self.pytorch()
 
+    @property
+    def _whole(self) -> tuple[Tensor, How]:
+        return (self.x, self.how) if self.cache is None else joined(self.cache, self.x, self.how)
+
     def exact(self, images: int) -> Tensor:
         """The answer for the first `images` in double precision; for large images their first rows or frames."""
-        return _exact(images, self.x, self.weight.detach(), self.bias, self.how)
+        whole, how = self._whole
+        return _exact(images, whole, self.weight.detach(), self.bias, how)
 
     def pytorch(self) -> Tensor:
+        if self.joins:
+            whole, how = self._whole
+            return pytorch_convolution(whole, self.weight, self.pytorch_bias, how)
         stride, edges, dilation, groups = self.how.geometry
         axes = self.how.axes
         edges_or_same = edges[:axes] if edges[:axes] == edges[axes:] else "same"
@@ -68,7 +82,10 @@ class Sides:
         return convolve(self.x, self.weight, self.pytorch_bias, stride, edges_or_same, dilation, groups)  # type: ignore[no-any-return]
 
     def convtune(self, line: str) -> Callable[[], Tensor]:
-        return lambda: call(self.x, self.weight, self.bias, replace(self.how, choices=line))
+        how = replace(self.how, choices=line)
+        if self.cache is not None:
+            return lambda: call_with_cache(self.x, self.weight, self.bias, how, None, self.cache, None)
+        return lambda: call(self.x, self.weight, self.bias, how)
 
 
 @dataclass

@@ -10,14 +10,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
-from torch.overrides import TorchFunctionMode
+from torch.overrides import TorchFunctionMode, _pop_mode_temporarily
 
 from ...nn import Conv3d
 from ...optimize_report import Layer
 from ...problem import Problem
 from .. import autocast
+from ..how import How
 from ..measure.sides import Fused, FusedSides, Sides, how_of
 from ..run import TYPES, problem_for
+from .joining import Frames, JoiningFrames, forward_joining, mode_now
 from .structure import Followers
 
 __all__ = ["Seen", "find", "grouped"]
@@ -51,7 +53,8 @@ class Seen:
     dtype: torch.dtype
     device: torch.device
     calls: int = 0
-
+    how: How | None = None  # of frames that its forward joins or pads
+    cache: Tensor | None = None  # an example of those before, without memory
     behind: Followers | None = None
 
     @property
@@ -62,7 +65,9 @@ class Seen:
 
     def sides(self) -> Sides | FusedSides:
         fused = self._fused()
-        return fused.sides() if fused else Sides(self.module, self.shape, self.strides, self.dtype, self.device)
+        if fused:
+            return fused.sides()
+        return Sides(self.module, self.shape, self.strides, self.dtype, self.device, self.how, self.cache)
 
     def _fused(self) -> Fused | None:
         """The convolution with the modules behind it, where an operator is to do their work."""
@@ -116,13 +121,28 @@ def find(
 
     def convolve(module: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         note(module, x)
-        return type(module)._conv_forward(module, x, weight, bias)  # type: ignore[no-any-return]
+        if not isinstance(mode_now(), JoiningFrames):
+            return type(module)._conv_forward(module, x, weight, bias)  # type: ignore[no-any-return]
+        with _pop_mode_temporarily():
+            whole = x.tensor if isinstance(x, Frames) else x
+            return type(module)._conv_forward(module, whole, weight, bias)  # type: ignore[no-any-return]
 
-    def note(module: Any, x: Tensor) -> None:
+    def note(module: Any, given: Any) -> None:
         nonlocal of_modules
         of_modules += 1
+        frames = given if isinstance(given, Frames) else None
+        how_of_frames = None if frames is None else frames.how(module)
+        x, cache = (given, None) if frames is None else (frames.x, frames.cache)
+        if frames is not None and how_of_frames is None:
+            x, cache = frames.tensor, None
         refusal, problem, follow = _refusal(module, x), None, None
-        if not refusal:
+        if not refusal and how_of_frames is not None:
+            x, weight, bias, cache = autocast.cast(
+                autocast.type_of(x) or x.dtype, x, module.weight, module.bias, cache, keeps=False
+            )
+            bias_type, before = None if bias is None else bias.dtype, 0 if cache is None else cache.shape[2]
+            problem = problem_for(x, weight, how_of_frames, bias_type, False, before)
+        elif not refusal:
             if module.padding_mode != "zeros":
                 x = torch.nn.functional.pad(x, module._reversed_padding_repeated_twice, mode=module.padding_mode)
             x, weight, bias, _ = autocast.cast(
@@ -136,8 +156,11 @@ def find(
             problem = problem_for(x, weight, how, bias_type)
         seen = found.setdefault(
             (id(module), problem, refusal),
-            Seen(module, names[id(module)], problem, refusal, tuple(x.shape), x.stride(), x.dtype, x.device, behind=follow),
-        )
+            Seen(
+                module, names[id(module)], problem, refusal, tuple(x.shape), x.stride(), x.dtype, x.device,
+                how=how_of_frames, cache=None if cache is None else cache.to("meta"), behind=follow,
+            ),
+        )  # fmt: skip
         seen.calls += 1
 
     names: dict[int, str] = {}
@@ -148,7 +171,10 @@ def find(
         names[id(module)] = name
         if _calls_conv_forward(module) and "_conv_forward" not in vars(module):
             module._conv_forward = partial(convolve, module)  # type: ignore[method-assign]
-            wrapped.append(module)
+            wrapped.append((module, "_conv_forward"))
+            if type(module) is not nn.Conv3d and "forward" not in vars(module):
+                module.forward = partial(forward_joining, type(module), module)
+                wrapped.append((module, "forward"))
         else:
             hooks.append(module.register_forward_pre_hook(hook, with_kwargs=True))
     counted = _CountedConvolutions()
@@ -158,8 +184,8 @@ def find(
     finally:
         for one in hooks:
             one.remove()
-        for each in wrapped:
-            del each._conv_forward
+        for each, name in wrapped:
+            delattr(each, name)
     return list(found.values()), max(0, counted.count - of_modules)
 
 

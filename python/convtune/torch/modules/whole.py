@@ -6,7 +6,6 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Mapping
-from functools import cache
 from typing import Any
 
 import torch
@@ -16,7 +15,8 @@ from ...errors import InvalidArgument
 from ...nn import Conv2d, Conv3d
 from ...optimize_report import Layer
 from ..measure.timing import calls_of_a_sample, wall_us
-from .handover import hand_over, made_of, take_back
+from .handover import hand_over, take_back
+from .joining import joining
 from .structure import Followers
 
 __all__ = ["WHOLE_GAIN", "Whole", "compile_mode", "swap", "unswap", "worth_their_cost"]
@@ -34,16 +34,10 @@ _OURS: dict[type, type] = {torch.nn.Conv2d: Conv2d, torch.nn.Conv3d: Conv3d}
 _PYTORCHS = {ours: theirs for theirs, ours in _OURS.items()}
 
 
-@cache
-def _convolving(kind: type) -> type:
-    """That subclass of torch.nn.Conv3d, whose forward stays, but the convolution that it calls is convtune's."""
-    return made_of(kind, _convolving, Conv3d)
-
-
 def swap(module: Any, choices: str, training: bool, behind: Followers | None = None) -> None:
     """Makes the module convtune's in place: parameters, hooks, names and whoever holds the module stay as they are."""
     if not isinstance(module, (Conv2d, Conv3d)):  # a contest swaps before each sample, so perhaps twice in a row
-        module.__class__ = _OURS.get(type(module)) or _convolving(type(module))
+        module.__class__ = _OURS.get(type(module)) or joining(type(module))
     if behind is not None:
         hand_over(module, behind)
     module.choices = choices

@@ -38,6 +38,7 @@ struct DirectBodyHalfSm90 {
   int consumers = 2, filter_blocks = 1;
   bool ping_pong = false;
   int channels = 64, input_stages = 2, weight_stages = 4, cluster = 1;
+  int cache = 0;        // for the problem: frames before x's first that are another tensor's
   bool nchw = false;    // for the problem: y and the residual have channels first; `conv` says how x lies
   bool aligned = true;  // not a choice: x, y and the residual begin at multiples of 16 bytes
   static constexpr const char* kName = "DirectBodyHalfSm90";
@@ -55,6 +56,7 @@ struct DirectBodyHalfSm90 {
     field("input_stages", self.input_stages, 1, 8, "stages of x kept at once");
     field("weight_stages", self.weight_stages, 1, 64, "stages of weights kept at once, of a tap each");
     field("cluster", self.cluster, 1, 2, "blocks that share the weights that they load");
+    field("cache", self.cache);
     field("nchw", self.nchw);
     field("aligned", self.aligned);
   }
@@ -354,7 +356,7 @@ struct DirectBodyHalfSm90 {
   constexpr bool valid(long long smem_per_block) const {
     if (!is_in_range(*this) || channels % 32 != 0) return false;
     if (rows > vertical().output || columns > horizontal().output || images > batch()) return false;
-    if (images > 1 && (rows != vertical().output || pixels_first())) return false;
+    if (images > 1 && (rows != vertical().output || pixels_first() || cache > 0)) return false;
     if (pixels_first() && columns % kPixels != 0) return false;
     if (pitch() * horizontal().stride > 256 || images * conv.stride_d > 256 ||
         box_rows() * (splits_rows() ? 1 : vertical().stride) > 256)

@@ -23,7 +23,9 @@ constexpr int kMostInputStages = 4, kMostWeightStages = 8;
 
 // Without its choices. An x in NCHW is taken as it lies where that is possible.
 Kernel plain(const ConvProblem& problem) {
-  Kernel kernel{.conv = extents_of(problem), .nchw = problem.layout == Layout::nchw};
+  Kernel kernel{.conv = extents_of(problem),
+                .cache = static_cast<int>(problem.cache),
+                .nchw = problem.layout == Layout::nchw};
   if (!kernel.can_load()) kernel.conv.nhwc = true;
   return kernel;
 }
@@ -147,9 +149,17 @@ TensorMaps maps_of(const Kernel& kernel) {
   const auto map = [&](Operand operand, bool used) {
     return used ? TensorMapGroup{operand, {y}} : TensorMapGroup{Operand::x, {x}};
   };
-  return {
+  TensorMaps maps = {
       "convtune::direct_body_half_sm90::Maps",
       {{Operand::x, {x}}, map(Operand::y, stores), map(Operand::residual, stores && kernel.conv.residual)}};
+  if (kernel.cache > 0) {
+    TensorMapLayout cache = x;
+    cache.extents[4] = wide(kernel.cache);
+    cache.strides[1] = cache.strides[3] * wide(kernel.cache);
+    maps.type = "convtune::direct_body_half_sm90::MapsWithCache";
+    maps.groups.push_back({Operand::cache, {cache}});
+  }
+  return maps;
 }
 
 // Parts of `whole`, as nearly equal as they can be, of `least` to `most` each.
@@ -168,7 +178,9 @@ std::vector<std::array<int, 3>> shapes_of(Kernel kernel, int positions) {
   std::vector<std::array<int, 3>> shapes;
   const auto add = [&](int images, int rows, int columns) {
     kernel.images = images, kernel.rows = rows, kernel.columns = columns;
-    if (kernel.positions() <= positions && kernel.positions() > positions / 3)
+    const bool whole =
+        kernel.cache > 0 && rows == kernel.vertical().output && columns == kernel.horizontal().output;
+    if (kernel.positions() <= positions && (whole || kernel.positions() > positions / 3))
       shapes.push_back({images, rows, columns});
   };
   const int height = kernel.vertical().output, width = kernel.horizontal().output;
@@ -194,8 +206,8 @@ class DirectBodyHalf final : public KernelAlgorithmOf<Kernel> {
   ChannelsLast channels_last() const override { return {.x = true}; }
   ChannelsLast channels_last_of(const ConvProblem& a) const override { return {.x = plain(a).conv.nhwc}; }
   Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
-    if (Support support =
-            first_refusal({needs_sm90(device), takes_half_frames(a), takes_wide_groups(a), fits_extents(a)});
+    if (Support support = first_refusal(
+            {needs_sm90(device), takes_half_frames_and_caches(a), takes_wide_groups(a), fits_extents(a)});
         !support)
       return support;
     const Kernel kernel = plain(a);
@@ -222,9 +234,12 @@ class DirectBodyHalf final : public KernelAlgorithmOf<Kernel> {
                     kernel.positions(), kernel.sums(), sm90_smem_per_block(), kernel.smem_bytes()));
   }
   LaunchPlan launch(const Kernel& kernel, const DeviceInfo& device) const override {
-    std::vector<Argument> arguments = {maps_of(kernel), Pointer{Operand::x, "const void*"},
-                                       Pointer{Operand::packed}, Pointer{Operand::y, "void*"},
-                                       Pointer{Operand::residual, "const void*"}};
+    std::vector<Argument> arguments = {maps_of(kernel),
+                                       Pointer{Operand::x, "const void*"},
+                                       Pointer{Operand::packed},
+                                       Pointer{Operand::y, "void*"},
+                                       Pointer{Operand::residual, "const void*"},
+                                       Pointer{Operand::cache, "const void*"}};
     return plan_of(kernel, device, {blocks_of(kernel, device.units)}, std::move(arguments));
   }
   TileWork counted(const Kernel& kernel) const override { return work_of(kernel); }

@@ -141,8 +141,9 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, Rings<config>& ring
 
 template <DirectBodyHalfSm90 config>
 __device__ void consume(const Maps& maps, const unsigned short* __restrict__ x,
-                        const float* __restrict__ packed, unsigned short* __restrict__ y,
-                        const unsigned short* __restrict__ residual, unsigned smem, int consumer) {
+                        const unsigned short* __restrict__ cache, const float* __restrict__ packed,
+                        unsigned short* __restrict__ y, const unsigned short* __restrict__ residual,
+                        unsigned smem, int consumer) {
   constexpr auto kAt = config.smem();
   constexpr Packed kPacked = config.packed();
   constexpr int kPlaces = config.places();
@@ -188,7 +189,7 @@ __device__ void consume(const Maps& maps, const unsigned short* __restrict__ x,
     first_tile = false;
     if constexpr (config.ping_pong) rings.skip_tile();
     if (!finite) {
-      store.store_exact(x, packed, residual, y);
+      store.store_exact(x, cache, packed, residual, y);
       continue;
     }
     if constexpr (kPlaces > 1)
@@ -238,9 +239,9 @@ __device__ __forceinline__ void clear_what_nobody_brings(unsigned smem) {
 
 template <DirectBodyHalfSm90 config>
 __global__ void __cluster_dims__(config.cluster, 1, 1) __launch_bounds__(config.threads(), 1)
-    direct_body_half_sm90(const __grid_constant__ Maps maps, const void* __restrict__ x,
+    direct_body_half_sm90(const __grid_constant__ MapsOf<config> maps, const void* __restrict__ x,
                           const float* __restrict__ packed, void* __restrict__ y,
-                          const void* __restrict__ residual) {
+                          const void* __restrict__ residual, const void* __restrict__ cache) {
   extern __shared__ __align__(1024) unsigned char memory[];
   constexpr auto kAt = config.smem();
   using R = ConsumerRegisters<config.consumers>;
@@ -267,15 +268,17 @@ __global__ void __cluster_dims__(config.cluster, 1, 1) __launch_bounds__(config.
       load_weights<config>(reinterpret_cast<const unsigned*>(packed), smem);
     } else if constexpr (!config.aligned) {
       const int loader = warp - (warp > kWeightsWarp);
-      load_inputs_anywhere<config>(static_cast<const unsigned short*>(x), smem,
+      load_inputs_anywhere<config>(static_cast<const unsigned short*>(x),
+                                   static_cast<const unsigned short*>(cache), smem,
                                    loader * 32 + static_cast<int>(threadIdx.x) % 32);
     } else if (warp == 0) {
       load_inputs<config>(maps, smem);
     }
   } else {
     if constexpr (R::kMove) ptx::take_registers<R::kMultiplying>();
-    consume<config>(maps, static_cast<const unsigned short*>(x), packed, static_cast<unsigned short*>(y),
-                    static_cast<const unsigned short*>(residual), smem, warpgroup);
+    consume<config>(maps, static_cast<const unsigned short*>(x), static_cast<const unsigned short*>(cache),
+                    packed, static_cast<unsigned short*>(y), static_cast<const unsigned short*>(residual),
+                    smem, warpgroup);
   }
   if constexpr (config.cluster > 1) ptx::cluster_sync();  // nobody reaches into this block any more
 }

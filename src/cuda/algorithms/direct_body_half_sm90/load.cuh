@@ -15,6 +15,31 @@ namespace convtune::direct_body_half_sm90 {
 struct Maps {
   ptx::TensorMap x, y, residual;
 };
+// With frames before x's first in a tensor of their own: tiles are of one frame then, and so is a stage.
+struct MapsWithCache : Maps {
+  ptx::TensorMap cache;
+};
+template <bool kWithCache>
+struct MapsThat {
+  using Are = Maps;
+};
+template <>
+struct MapsThat<true> {
+  using Are = MapsWithCache;
+};
+template <DirectBodyHalfSm90 config>
+using MapsOf = typename MapsThat<(config.cache > 0)>::Are;
+
+// The map of the tensor that has the frame, which becomes one of that tensor's.
+template <DirectBodyHalfSm90 config>
+__device__ __forceinline__ const ptx::TensorMap* map_of_frame(const MapsOf<config>& maps, int& frame) {
+  if constexpr (config.cache > 0)
+    if (frame < 0) {
+      frame += config.cache;
+      return &maps.cache;
+    }
+  return &maps.x;
+}
 
 // A block's place, and the tiles that it takes:
 //   for (int tile = place.first_tile; tile < place.kTiles; tile += place.tile_step)
@@ -44,7 +69,7 @@ struct Arrivals {
 
 // By one warp, of which one thread does it.
 template <DirectBodyHalfSm90 config>
-__device__ void load_inputs(const Maps& maps, unsigned smem) {
+__device__ void load_inputs(const MapsOf<config>& maps, unsigned smem) {
   constexpr auto kAt = config.smem();
   constexpr BodyAxis kRows = config.vertical(), kColumns = config.horizontal();
   const Place<config> place;
@@ -63,7 +88,9 @@ __device__ void load_inputs(const Maps& maps, unsigned smem) {
       const unsigned to = smem + kAt.inputs + ring.slot * config.input_stage_bytes();
       const unsigned full = ring.barrier(smem + kAt.full);
       ptx::mbarrier_arrive_expect_if(full, config.input_bytes(), mine);
-      const int first_row = kRows.phase(config.first_row(stage)), image = config.input_image(stage, at.image);
+      const int first_row = kRows.phase(config.first_row(stage));
+      int image = config.input_image(stage, at.image);
+      const ptx::TensorMap* const map = map_of_frame<config>(maps, image);
       const int column =
           (at.column - kColumns.before()) * kColumns.stride + kColumns.phase(config.first_column(stage));
       if constexpr (config.pixels_first()) {
@@ -74,10 +101,10 @@ __device__ void load_inputs(const Maps& maps, unsigned smem) {
         ptx::load_box_if(to, &maps.x, config.first_channel(stage), column, first_row, at.row - kRows.before(),
                          at.image, full, mine);
       else if constexpr (config.reads_once())
-        ptx::load_box_once_if(to, &maps.x, config.first_channel(stage), column, at.part(),
+        ptx::load_box_once_if(to, map, config.first_channel(stage), column, at.part(),
                               (at.row - kRows.before()) * kRows.stride + first_row, image, full, mine);
       else
-        ptx::load_box_if(to, &maps.x, config.first_channel(stage), column, at.part(),
+        ptx::load_box_if(to, map, config.first_channel(stage), column, at.part(),
                          (at.row - kRows.before()) * kRows.stride + first_row, image, full, mine);
       ring.next();
     }
@@ -107,7 +134,8 @@ __device__ void load_pixel_rows(const unsigned short* __restrict__ x, unsigned t
 
 // As above, for an x that may begin anywhere, by kLoadingThreads: `thread` of them, an element at a time.
 template <DirectBodyHalfSm90 config>
-__device__ void load_inputs_anywhere(const unsigned short* __restrict__ x, unsigned smem, int thread) {
+__device__ void load_inputs_anywhere(const unsigned short* __restrict__ x,
+                                     const unsigned short* __restrict__ cache, unsigned smem, int thread) {
   constexpr auto kAt = config.smem();
   constexpr BodyAxis kRows = config.vertical(), kColumns = config.horizontal();
   constexpr int kPieces = config.pieces(), kDepth = config.depth();
@@ -133,16 +161,18 @@ __device__ void load_inputs_anywhere(const unsigned short* __restrict__ x, unsig
         const int column =
             (at.column - kColumns.before() + pixel % config.pitch()) * kColumns.stride + column_phase;
         const int channel = config.first_channel(stage) + 8 * piece;
-        const bool inside = at.volume < config.volumes() && image >= 0 && image < config.input_batch() &&
-                            row >= 0 && row < kRows.input && column >= 0 && column < kColumns.input &&
-                            channel < kDepth;
+        const bool inside = at.volume < config.volumes() && image >= -config.cache &&
+                            image < config.input_batch() && row >= 0 && row < kRows.input && column >= 0 &&
+                            column < kColumns.input && channel < kDepth;
         unsigned words[4] = {0, 0, 0, 0};
         if (inside) {
+          const bool in_cache = config.cache > 0 && image < 0;
+          const int frames = in_cache ? config.cache : config.input_batch();
+          const int frame = in_cache ? image + config.cache : image;
           const long long at_pixel =
-              ((1LL * at.volume * config.input_batch() + image) * kRows.input + row) * kColumns.input +
-              column;
+              ((1LL * at.volume * frames + frame) * kRows.input + row) * kColumns.input + column;
           const unsigned short* const from =
-              x + (at_pixel * config.conv.groups + at.group) * kDepth + channel;
+              (in_cache ? cache : x) + (at_pixel * config.conv.groups + at.group) * kDepth + channel;
 #pragma unroll
           for (int j = 0; j < 4; ++j) words[j] = from[2 * j] | static_cast<unsigned>(from[2 * j + 1]) << 16;
         }

@@ -303,18 +303,50 @@ struct Store {
   }
 
   // Computes these outputs again slowly, where a weight is not finite.
-  __device__ void store_exact(const unsigned short* __restrict__ x, const float* __restrict__ packed,
-                              const unsigned short* __restrict__ residual,
+  __device__ void store_exact(const unsigned short* __restrict__ x, const unsigned short* __restrict__ cache,
+                              const float* __restrict__ packed, const unsigned short* __restrict__ residual,
                               unsigned short* __restrict__ y) const {
     for_elements([&](unsigned, auto pixel, int filter) {
       const long long output = offset(pixel, filter);
       float other = 0;
       if constexpr (a.residual) other = load_element<a.y_type>(residual, output);
       const int frame = static_cast<int>(pixel / (a.p * a.q)), row = static_cast<int>(pixel / a.q % a.p);
-      store_element<a.y_type>(y, output,
-                              exact_output<config>(x, packed, frame / a.z, filter, row,
-                                                   static_cast<int>(pixel % a.q), other, frame % a.z));
+      const int column = static_cast<int>(pixel % a.q);
+      const float value =
+          config.cache > 0
+              ? exact_with_cache(x, cache, packed, frame / a.z, filter, row, column, other, frame % a.z)
+              : exact_output<config>(x, packed, frame / a.z, filter, row, column, other, frame % a.z);
+      store_element<a.y_type>(y, output, value);
     });
+  }
+
+  // As exact_output(), where the first frames are the cache's.
+  __device__ static float exact_with_cache(const unsigned short* __restrict__ x,
+                                           const unsigned short* __restrict__ cache,
+                                           const float* __restrict__ packed, int volume, int filter, int p,
+                                           int q, float residual, int z) {
+    constexpr Packed kAt = config.packed();
+    constexpr ConvExtents kFrames = [] {
+      ConvExtents whole = a;
+      whole.d += config.cache, whole.pad_front -= config.cache;
+      return whole;
+    }();
+    constexpr ConvExtents kCache = [] {
+      ConvExtents before = a;
+      before.d = config.cache;
+      return before;
+    }();
+    const float sum = exact_sum(
+        kFrames, packed + kAt.exact_at() + static_cast<long long>(filter) * a.taps(),
+        p * a.stride_h - a.pad_top, q * a.stride_w - a.pad_left,
+        [&](int channel, int frame, int row, int column) {
+          return frame < config.cache
+                     ? load_element<a.x_type>(cache, kCache.input_offset(volume, channel, frame, row, column))
+                     : load_element<a.x_type>(
+                           x, a.input_offset(volume, channel, frame - config.cache, row, column));
+        },
+        z * a.stride_d - kFrames.pad_front);
+    return finish<config.conv>(sum, packed[kAt.bias_at() + filter], residual);
   }
 };
 
