@@ -166,7 +166,8 @@ void draw_rarities(Random& random, std::int64_t limit, ConvProblem& problem) {
       return;
     }
   }
-  if (problem.has_depth() && random.one_in(2)) problem.cache = random.between(0, problem.pad_front);
+  if (problem.has_depth() && problem.direction == Direction::forward && random.one_in(2))
+    problem.cache = random.between(0, problem.pad_front);
   problem.residual = random.one_in(2);
   if (random.one_in(4)) problem.rounding = Rounding::eager;
   if (!random.one_in(3)) return;

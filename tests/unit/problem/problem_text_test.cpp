@@ -307,23 +307,6 @@ TEST(ParseProblem, RefusesEpiloguesThatAreNone) {
   EXPECT_THAT(refusal(line + " residual=2"), HasSubstr("residual is 0 or 1, not '2'"));
 }
 
-TEST(ParseProblem, ACacheTakesThePlaceOfPaddingInFront) {
-  const std::string line = "mb1ic3id4ih5iw5oc4kd3kh3kw3pd2ph1pw1 pad_back=0";
-  const ConvProblem cached = parse_problem(line + " cache=2");
-  EXPECT_EQ(cached.cache, 2);
-  EXPECT_EQ(cached.z(), 4);
-  EXPECT_EQ(cached.cache_elements(), 2 * 3 * 5 * 5);
-  EXPECT_EQ(cached.kept_frames(), 2);
-  EXPECT_EQ(cached.bytes(), parse_problem(line).bytes() + 4 * 2 * 3 * 5 * 5);
-  EXPECT_EQ(parse_problem(to_string(cached)), cached);
-  EXPECT_NE(parse_problem(line), cached);
-  EXPECT_EQ(parse_problem(line + " cache=0"), parse_problem(line));
-  EXPECT_THAT(refusal(line + " cache=3"),
-              HasSubstr("cache is 3; it must be at most pad_front (pd), which is 2"));
-  EXPECT_THAT(refusal(line + " cache=1 dir=bwd_w"), HasSubstr("a backward problem has no cache"));
-  EXPECT_THAT(refusal("ic3ih9oc4kh3 cache=1"), HasSubstr("at most pad_front (pd), which is 0"));
-}
-
 TEST(ParseProblem, RefusesBadWords) {
   const std::string line = "ic3ih9oc4kh3";
   EXPECT_THAT(refusal(line + " junk"), HasSubstr("column 14: after a blank comes key=value, not 'junk'"));

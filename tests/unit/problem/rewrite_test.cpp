@@ -69,14 +69,6 @@ TEST(Rewrite, AProblemInThePlaneIsTheSameInEveryDirection) {
   EXPECT_GT(kept, 300U);
 }
 
-TEST(Rewrite, ACacheStaysOrIsJoined) {
-  const ConvProblem cached = parse_problem("mb1ic8id4ih6iw7oc8kd3kh1kw1pd2ph0pw0 pad_back=0 cache=1");
-  EXPECT_EQ(in_plane(cached), cached);
-  EXPECT_EQ(joined(cached), parse_problem("mb1ic8id5ih6iw7oc8kd3kh1kw1pd1ph0pw0 pad_back=0"));
-  EXPECT_EQ(frame_runs(cached).count, 8);
-  EXPECT_EQ(frame_runs(parse_problem("mb2ic8id4ih6iw7oc8kd1kh1kw1 layout=nhwc")).frame, 6 * 7 * 8);
-}
-
 TEST(Rewrite, ModelsLayersAreRewrittenAsOneExpects) {
   const auto text = [](const char* line) { return to_string(in_plane(parse_problem(line))); };
   // Causal filters over time are filters over rows of frames.
