@@ -33,7 +33,7 @@ TEST(CacheOfFrames, TakesThePlaceOfPaddingInFront) {
   EXPECT_EQ(parse_problem(to_string(cached)), cached);
   EXPECT_NE(parse_problem(line), cached);
   EXPECT_EQ(parse_problem(line + " cache=0"), parse_problem(line));
-  EXPECT_THAT(refusal(line + " cache=3"),
+  EXPECT_THAT(refused(line + " cache=3"),
               HasSubstr("cache is 3; it must be at most pad_front (pd), which is 2"));
   EXPECT_THAT(refused(line + " cache=1 dir=bwd_w"), HasSubstr("a backward problem has no cache"));
   EXPECT_THAT(refused("ic3ih9oc4kh3 cache=1"), HasSubstr("at most pad_front (pd), which is 0"));
