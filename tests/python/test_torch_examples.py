@@ -1,5 +1,6 @@
 """The examples that need PyTorch, and that of docs/pytorch.md, run as a person would; and without PyTorch, what they say."""
 
+import importlib.util
 import os
 import pathlib
 import re
@@ -21,6 +22,14 @@ def test_examples(arguments, words):
     ran = python(ROOT / "examples" / arguments[0], *arguments[1:])
     assert ran.returncode == 0, ran.stderr
     assert words in ran.stdout
+
+
+def test_a_video_decoder_or_what_it_needs():
+    ran = python(ROOT / "examples" / "video_vae.py", "--calls", "1", "--latents", "2")
+    if importlib.util.find_spec("diffusers") is None:
+        assert ran.returncode != 0 and "diffusers is not here: `pip install torch diffusers`" in ran.stderr
+    else:
+        assert ran.returncode == 0 and "channels last: " in ran.stdout, ran.stderr
 
 
 def test_a_model_by_import_path(tmp_path):
