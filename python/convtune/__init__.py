@@ -27,7 +27,7 @@ from .errors import (
     OutOfMemory,
     Unsupported,
 )
-from .functional import conv2d, conv3d, plan
+from .functional import conv1d, conv2d, conv3d, plan
 from .machine import Device, devices, set_cpu_threads
 from .model import ModelProblems, ModelReport
 from .problem import Problem
@@ -49,8 +49,8 @@ __version__ = _version()
 __all__ = [
     "Convolution", "Device", "DeviceLost", "Error", "FileError", "InternalError", "InvalidArgument", "ModelProblems",
     "ModelReport", "NoDevice", "OutOfMemory", "PackedWeights", "Plan", "Problem", "Provider", "Report", "Step",
-    "Tuning", "Unsupported", "__version__", "backward_data", "backward_weights", "bench", "clear_caches", "conv2d",
-    "conv3d", "devices", "errors", "pack", "plan", "run", "set_cpu_threads", "tune",
+    "Tuning", "Unsupported", "__version__", "backward_data", "backward_weights", "bench", "clear_caches", "conv1d",
+    "conv2d", "conv3d", "devices", "errors", "pack", "plan", "run", "set_cpu_threads", "tune",
 ]  # fmt: skip
 
 # Names that import PyTorch when they are first asked for: (module, name in it); not in __all__, because

@@ -1,4 +1,4 @@
-"""conv2d and conv3d on anybody's arrays, and the plan of it; running.py has what runs a plan. Nothing here measures;
+"""conv1d, conv2d and conv3d on anybody's arrays, and the plan of it; running.py has what runs a plan. Nothing here measures;
 see tuning.py."""
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from .convolution import Convolution
 from .errors import InvalidArgument
 from .geometry import Padding, Steps
 from .problem import Problem, as_problem, problem_of
-from .running import packed, read_weights, with_plane
+from .running import packed, read_weights, with_axes
 
-__all__ = ["conv2d", "conv3d", "plan"]
+__all__ = ["conv1d", "conv2d", "conv3d", "plan"]
 
 # Arrays of any library: what comes back is of the same one.
 Arr = TypeVar("Arr")
@@ -53,7 +53,7 @@ def plan(
     cache: Any = None,
     device: Any = None,
 ) -> Convolution:
-    """The planned convolution of a Problem, of its text or a built-in case's name, or of conv2d's or conv3d's arguments (of
+    """The planned convolution of a Problem, of its text or a built-in case's name, or of conv1d's to conv3d's arguments (of
     which the shapes, x's type and the device count). Answers from records and estimates, and never measures; on a GPU a
     kernel may be compiled. `device`: "cpu", "cuda:0", a Device, a torch.device; None: the best there is, or where the
     arrays are.
@@ -74,7 +74,7 @@ def plan(
         precision = allowed_precision(-1 if where == "cpu" else 0)
     asked = problem_of(
         x.shape, weights.shape, bias is not None, stride, padding, dilation, groups, precision, activation, x.dtype,
-        residual is not None, 3 if len(weights.shape) == 5 else 2,
+        residual is not None, {3: 1, 5: 3}.get(len(weights.shape), 2),
         0 if cache is None else arrays.describe(cache, "cache").shape[2],
     )  # fmt: skip
     return _planned(asked, where)
@@ -84,7 +84,7 @@ def _convolve(
     axes: int, x: Any, w: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: Any, precision: Any,
     activation: Any, residual: Any, cache: Any = None, cache_out: Any = None,
 ) -> Any:  # fmt: skip
-    """conv2d or conv3d on any library's arrays; PyTorch's have a shorter way."""
+    """conv1d to conv3d on any library's arrays; PyTorch's have a shorter way."""
     image = arrays.read(x, "x")
     dtype = image.dtype
     weights = arrays.read(w, "w", dtype, image)
@@ -128,26 +128,50 @@ def _convolve(
 
 
 def _output_shape(problem: Problem, axes: int) -> tuple[int, ...]:
-    return problem.output_shape if axes == 2 else with_plane(problem, problem.output_shape)
+    return with_axes(problem, problem.output_shape, axes)
 
 
-# conv2d and conv3d by the type of x, so that PyTorch's tensors take one look-up.
-_ways2d: dict[type, Callable[..., Any]] = {}
-_ways3d: dict[type, Callable[..., Any]] = {}
+# By axes and the type of x, so that PyTorch's tensors take one look-up.
+_ways: dict[int, dict[type, Callable[..., Any]]] = {1: {}, 2: {}, 3: {}}
 
 
 def _way(kind: type, axes: int) -> Callable[..., Any]:
     torch = sys.modules.get("torch")
     if torch is not None and issubclass(kind, torch.Tensor):
-        from .torch.functional import conv2d_of_tensors, conv3d_of_tensors
+        from .torch.functional import of_tensors
 
-        way: Callable[..., Any] = conv2d_of_tensors if axes == 2 else conv3d_of_tensors
+        way: Callable[..., Any] = partial(of_tensors, axes)
     else:
         way = partial(_convolve, axes)
-    ways = _ways2d if axes == 2 else _ways3d
-    if len(ways) < 64:
-        ways[kind] = way
+    if len(_ways[axes]) < 64:
+        _ways[axes][kind] = way
     return way
+
+
+def conv1d(
+    x: Arr,
+    w: Any,
+    bias: Any = None,
+    stride: Steps = 1,
+    padding: Padding = 0,
+    dilation: Steps = 1,
+    groups: int = 1,
+    *,
+    precision: str | None = None,
+    activation: str | None = None,
+    residual: Any = None,
+) -> Arr:
+    """`conv2d` of rows (samples of a sound, tokens): y = activation(conv1d(x, w) + bias + residual).
+
+    `x`: (N, C, L) and `w`: (K, C/groups, S); `residual`: (N, K, Q), as y. `stride`, `dilation`: a number. `padding`: a
+    number, (left, right), "same" or "valid": ((S - 1) * dilation, 0) is that of a causal filter. Everything else is as
+    conv2d has it.
+    """
+    kind = type(x)
+    way = _ways[1].get(kind) or _way(kind, 1)
+    return way(  # type: ignore[no-any-return]
+        x, w, bias, stride, padding, dilation, groups, precision, activation, residual
+    )
 
 
 def conv2d(
@@ -185,7 +209,7 @@ def conv2d(
     Raises InvalidArgument (a ValueError) with the numbers, before anything is touched; Unsupported; OutOfMemory.
     """
     kind = type(x)
-    way = _ways2d.get(kind) or _way(kind, 2)
+    way = _ways[2].get(kind) or _way(kind, 2)
     return way(  # type: ignore[no-any-return]
         x, w, bias, stride, padding, dilation, groups, precision, activation, residual
     )
@@ -220,7 +244,7 @@ def conv3d(
     Elsewhere a copy of both is joined to one tensor.
     """
     kind = type(x)
-    way = _ways3d.get(kind) or _way(kind, 3)
+    way = _ways[3].get(kind) or _way(kind, 3)
     return way(  # type: ignore[no-any-return]
         x, w, bias, stride, padding, dilation, groups, precision, activation, residual, cache, cache_out
     )

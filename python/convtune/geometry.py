@@ -1,5 +1,5 @@
-"""Sizes, strides and paddings as callers write them, turned into the numbers that are meant. Axes are two (vertical,
-horizontal), or three with the depth before them."""
+"""Sizes, strides and paddings as callers write them, turned into the numbers that are meant. Axes are one
+(along a row), two (vertical, horizontal), or three with the depth before them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Steps = int | Sequence[int]
 Padding = int | Sequence[int] | str
 
 _INT64 = range(-(2**63), 2**63)
-_STEPS = {2: "two (vertical, horizontal)", 3: "three (depth, vertical, horizontal)"}
-_EDGES = {2: "four (top, left, bottom, right)", 3: "six (front, top, left, back, bottom, right)"}
+_STEPS = {1: "one", 2: "two (vertical, horizontal)", 3: "three (depth, vertical, horizontal)"}
+_EDGES = {1: "two (left, right)", 2: "four (top, left, bottom, right)", 3: "six (front, top, left, back, bottom, right)"}
 
 
 def whole(value: Any, what: str) -> int:

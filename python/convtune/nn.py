@@ -1,5 +1,5 @@
-"""Conv2d and Conv3d: torch.nn's computed by convtune, with the same parameters, state_dict, pickles and semantics; and
-CausalConv3d, which PyTorch has none of."""
+"""Conv1d, Conv2d and Conv3d: torch.nn's computed by convtune, with the same parameters, state_dict, pickles and semantics;
+and CausalConv3d, which PyTorch has none of."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .torch.how import How, edges_of
 from .torch.modules.handover import Led, fused
 from .torch.weights import forget_packed, forget_weights, release_weights
 
-__all__ = ["CausalConv3d", "Conv2d", "Conv3d"]
+__all__ = ["CausalConv3d", "Conv1d", "Conv2d", "Conv3d"]
 
 Module = TypeVar("Module", bound="_Convolution")
 
@@ -32,7 +32,7 @@ def _warn_of_quantisation(tracer: Any) -> None:
 
 
 class _Convolution(torch.nn.modules.conv._ConvNd):
-    """What Conv2d and Conv3d share; each is also PyTorch's class of its name."""
+    """What Conv1d, Conv2d and Conv3d share; each is also PyTorch's class of its name."""
 
     precision: str = "auto"
     # Left by convtune.optimize: the problems that convtune runs, with their kernels; all others are
@@ -58,12 +58,29 @@ class _Convolution(torch.nn.modules.conv._ConvNd):
             raise TypeError(f"from_torch takes a torch.nn.{cls._pytorchs.__name__}, not a {type(module).__name__}")
         if type(module).forward not in (cls._pytorchs.forward, cls.forward):
             raise TypeError(f"a {type(module).__name__} has a forward of its own, which from_torch would lose")
+        if "weight" not in module._parameters:
+            raise TypeError("the module's weight is computed in every forward, as by weight_norm: make it a parameter first")
         made = cls(
             module.in_channels, module.out_channels, module.kernel_size, module.stride, module.padding,
             module.dilation, module.groups, module.bias is not None, module.padding_mode, device="meta",
         )  # fmt: skip
         made.weight, made.bias = module.weight, module.bias
         return made.train(module.training)
+
+    def forward(self, input: Tensor) -> Tensor:
+        own, axes = self._parameters, _AXES.get(type(self))
+        # Attributes of a module cost as much as the call: what was called before takes the parameters where they are.
+        if axes is not None and not self.training and self.led is None and self.padding_mode == "zeros":
+            if "weight" in own and "bias" in own and "_conv_forward" not in self.__dict__:
+                how = self.stride, self.padding, self.dilation, self.groups, self.precision, None, self.choices, None
+                y = call_if_ready(axes, input, own["weight"], own["bias"], *how)
+                if y is not None:
+                    return y
+        if self.led is not None:
+            y = fused(self, input)
+            if y is not None:
+                return y
+        return super().forward(input)  # type: ignore[misc, no-any-return, unused-ignore]
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         if isinstance(input, torch.fx.Proxy):
@@ -90,7 +107,7 @@ class _Convolution(torch.nn.modules.conv._ConvNd):
         )
 
     def prepare(self: Module, *examples: Tensor | tuple[int, ...]) -> Module:
-        """Plans, compiles and packs for inputs like the examples: tensors, or shapes (N, C, [D,] H, W). Returns itself."""
+        """Plans, compiles and packs for inputs like the examples: tensors, or shapes (N, C, [[D,] H,] W). Returns itself."""
         with torch.no_grad():
             for example in examples:
                 if not isinstance(example, Tensor):
@@ -129,6 +146,19 @@ class _Convolution(torch.nn.modules.conv._ConvNd):
         return f"{settings}, {how}"
 
 
+class Conv1d(_Convolution, torch.nn.Conv1d):
+    """A drop-in for torch.nn.Conv1d: all that Conv2d says holds. x may be a transposed (N, L, C), and y lies as x does.
+
+        conv = convtune.nn.Conv1d(128, 512, 3, padding=1).cuda()
+        conv = convtune.nn.Conv1d.from_torch(module)        # shares the module's parameters
+
+    Where the weight is computed in every forward (torch.nn.utils.weight_norm, parametrizations), it is packed in every
+    forward, too: remove_weight_norm, or remove_parametrizations, makes that the weight's own cost again, once.
+    """
+
+    _pytorchs = torch.nn.Conv1d
+
+
 class Conv2d(_Convolution, torch.nn.Conv2d):
     """A drop-in for torch.nn.Conv2d.
 
@@ -146,21 +176,6 @@ class Conv2d(_Convolution, torch.nn.Conv2d):
     """
 
     _pytorchs = torch.nn.Conv2d
-
-    def forward(self, input: Tensor) -> Tensor:
-        own = self._parameters
-        # Attributes of a module cost as much as the call: what was called before takes the parameters where they are.
-        if type(self) is Conv2d and not self.training and self.led is None and self.padding_mode == "zeros":
-            if "weight" in own and "bias" in own and "_conv_forward" not in self.__dict__:
-                how = self.stride, self.padding, self.dilation, self.groups, self.precision, None, self.choices, None
-                y = call_if_ready(input, own["weight"], own["bias"], *how)
-                if y is not None:
-                    return y
-        if self.led is not None:
-            y = fused(self, input)
-            if y is not None:
-                return y
-        return super().forward(input)
 
 
 class Conv3d(_Convolution, torch.nn.Conv3d):
@@ -220,3 +235,6 @@ class CausalConv3d(Conv3d):
             before, kept = (None if one is None else one.unsqueeze(0) for one in (cache, cache_out))
             return self._convolve(input.unsqueeze(0), edges, before, kept).squeeze(0)
         return self._convolve(input, edges, cache, cache_out)
+
+
+_AXES: dict[type, int] = {Conv1d: 1, Conv2d: 2, Conv3d: 3}  # subclasses may do anything

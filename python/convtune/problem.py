@@ -23,7 +23,10 @@ _MAX_NAME_BYTES = 2048
 # The letters of a line, and its name with or without quotes; a case's name is no such thing.
 _LETTERS = re.compile(r"\s*(?:_|(?:mb|g|[io]c|[iokspd][dhw])\d+)+(?:n(?:\"([^\"]*)\"|(\S*)))?(?=\s|$)")
 # The shapes of x and w, by the number of axes that an image has.
-SHAPES = {2: ("(N, C, H, W)", "(K, C/groups, R, S)"), 3: ("(N, C, D, H, W)", "(K, C/groups, T, R, S)")}
+SHAPES = {
+    1: ("(N, C, L)", "(K, C/groups, S)"), 2: ("(N, C, H, W)", "(K, C/groups, R, S)"),
+    3: ("(N, C, D, H, W)", "(K, C/groups, T, R, S)"),
+}  # fmt: skip
 _NO_NAME = re.compile(r"[\x00-\x1f\x7f\"]")
 
 
@@ -280,7 +283,7 @@ def problem_of(
     dilation: Steps = 1, groups: int = 1, precision: str | None = None, activation: str | None = None,
     dtype: str = "float32", residual: bool = False, axes: int = 2, cache: int = 0,
 ) -> Problem:  # fmt: skip
-    """The problem of conv2d's arguments, or, with three `axes`, of conv3d's: x and w as in `SHAPES`, of the type that
+    """The problem of conv2d's arguments; with one or three `axes` of conv1d's or conv3d's: x and w as in `SHAPES`, of the type that
     array libraries call `dtype`. Raises InvalidArgument with the numbers."""
     shape_of_x, shape_of_w = SHAPES[axes]
     if len(x_shape) != axes + 2:
@@ -291,9 +294,12 @@ def problem_of(
     n, c, *image = (int(extent) for extent in x_shape)
     k, c_of_group, *taps = (int(extent) for extent in w_shape)
     steps, holes = steps_of(stride, "stride", axes), steps_of(dilation, "dilation", axes)
+    edges = padding_of(padding, taps, steps, holes)
     depth = {"d": image[0], "t": taps[0]} if axes == 3 else {}
+    if axes == 1:  # an image of one row
+        image, taps, steps, holes, edges = [1, *image], [1, *taps], (1, *steps), (1, *holes), (0, edges[0], 0, edges[1])
     problem = Problem(
-        n, c, *image[-2:], k, *taps[-2:], groups, steps, padding_of(padding, taps, steps, holes), holes, has_bias,
+        n, c, *image[-2:], k, *taps[-2:], groups, steps, edges, holes, has_bias,
         NAMES[dtype], precision=precision or "auto", activation=activation or "none", residual=residual, cache=cache,
         **depth,
     )  # fmt: skip

@@ -15,7 +15,7 @@ from .memory import HostMemory
 from .problem import Problem
 from .words import TYPES
 
-__all__ = ["PackedWeights", "backward_data", "backward_weights", "pack", "packed", "read_weights", "run", "with_plane"]
+__all__ = ["PackedWeights", "backward_data", "backward_weights", "pack", "packed", "read_weights", "run", "with_axes"]
 
 # Arrays of any library: what comes back is of the same one.
 Arr = TypeVar("Arr")
@@ -37,12 +37,15 @@ class PackedWeights:
         return f"<convtune.PackedWeights of {self.convolution.problem}: {self.convolution.packed_bytes} bytes>"
 
 
-def with_plane(problem: Problem, shape: tuple[int, ...], before: int | None = None) -> tuple[int, ...]:
-    """A tensor's shape as 3-D code has it where the problem has no depth: with a depth of one plane, `before` that axis."""
-    if problem.has_depth:
-        return shape
+def with_axes(problem: Problem, shape: tuple[int, ...], axes: int, before: int | None = None) -> tuple[int, ...]:
+    """A tensor's shape as code of so many axes has it: where the problem has no depth, 3-D code has one plane, `before`
+    that axis; where all tensors are one row high, 1-D code has no height."""
     at = (2 if problem.layout == "nchw" else 1) if before is None else before
-    return (*shape[:at], 1, *shape[at:])
+    if axes == 3 and not problem.has_depth:
+        return (*shape[:at], 1, *shape[at:])
+    if axes == 1 and not problem.has_depth and (problem.h, problem.r, *problem.padding[::2]) == (1, 1, 0, 0):
+        return (*shape[:at], *shape[at + 1 :])
+    return shape
 
 
 def packed(convolution: Convolution, weights: Array, bias: Array | None, stream: int) -> Any:
@@ -59,7 +62,7 @@ def read_weights(problem: Problem, w: Any, bias: Any, like: Array | None) -> Any
     """(weights, bias or None), checked against the problem."""
     _, type_of_w, _, type_of_bias = problem.dtypes
     weights = arrays.read(w, "w", TYPES[type_of_w], like)
-    if weights.shape not in (problem.weight_shape, with_plane(problem, problem.weight_shape, 2)):
+    if weights.shape != with_axes(problem, problem.weight_shape, len(weights.shape) - 2, 2):
         raise InvalidArgument(f"w has the shape {weights.shape}; {problem} takes {problem.weight_shape}")
     if (bias is not None) != problem.bias:
         raise InvalidArgument(f"{problem} has {'a' if problem.bias else 'no'} bias, and bias is {_kind(bias)}")
@@ -110,7 +113,7 @@ def _read(convolution: Convolution, array: Any, name: str, dtype: str, shape: tu
     if found.device != convolution.device:
         raise InvalidArgument(f"{name} is on {found.device} ({found}), the convolution on {convolution.device}")
     _check_gradients(array, name, found.library)
-    if found.shape != shape and found.shape != with_plane(convolution.problem, shape):
+    if found.shape != with_axes(convolution.problem, shape, len(found.shape) - 2):
         raise InvalidArgument(f"{name} has the shape {found.shape}; {convolution.problem} takes {shape}")
     return found
 
@@ -151,15 +154,14 @@ def run(
     """y = act(conv(x, w) + bias + residual), in a new array of x's library, or in `out`, which must be contiguous and
     apart from x; it may be the residual itself. It has no gradients: those are conv2d's. On a GPU the work is queued on
     the library's current stream: the one that packed the weights, or one that the caller has made wait for it. Where the
-    problem has no depth, tensors may have one of a single plane, as 3-D code does: y has one if x has. `cache` and
-    `cache_out` are conv3d's, of a problem with so many frames of it. Raises InvalidArgument with the numbers."""
+    problem has no depth, tensors may have one of a single plane, as 3-D code does, and where it has one row none of that,
+    as 1-D code: y has the axes of x. `cache` and `cache_out` are conv3d's, of a problem with so many frames of it. Raises
+    InvalidArgument with the numbers."""
     problem = convolution.problem
     _check(convolution, "fwd", weights)
     type_of_x, _, type_of_y, _ = problem.dtypes
     image = _read(convolution, x, "x", type_of_x, problem.input_shape)
-    shape = convolution.output_shape
-    if image.shape != problem.input_shape:
-        shape = with_plane(problem, shape)
+    shape = with_axes(problem, convolution.output_shape, len(image.shape) - 2)
     if (cache is not None) != (problem.cache > 0):
         raise InvalidArgument(f"{problem} has {problem.cache} frames of a cache, and cache is {_kind(cache)}")
     more, apart = {}, [(image, "x")]
@@ -203,9 +205,7 @@ def backward_data(
     _check(convolution, "bwd_d", weights)
     type_of_x, _, type_of_y, _ = problem.dtypes
     gradient = _read(convolution, dy, "dy", type_of_y, convolution.output_shape)
-    shape = problem.input_shape
-    if gradient.shape != convolution.output_shape:
-        shape = with_plane(problem, shape)
+    shape = with_axes(problem, problem.input_shape, len(gradient.shape) - 2)
     if (residual is not None) != problem.residual:
         raise InvalidArgument(
             f"{problem} has {'a' if problem.residual else 'no'} residual, and residual is {_kind(residual)}"
@@ -234,9 +234,7 @@ def backward_weights(
     image = _read(convolution, x, "x", type_of_x, problem.input_shape)
     gradient = _read(convolution, dy, "dy", type_of_y, convolution.output_shape)
     inputs = [(image, "x"), (gradient, "dy")]
-    shape = problem.weight_shape
-    if image.shape != problem.input_shape:
-        shape = with_plane(problem, shape, 2)
+    shape = with_axes(problem, problem.weight_shape, len(image.shape) - 2, 2)
     dw = _write(out, "out", type_of_w, shape, *inputs)
     if out_bias is not None and not problem.bias:
         raise InvalidArgument(f"{problem} has no bias, and out_bias is {_kind(out_bias)}")

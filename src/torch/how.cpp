@@ -1,9 +1,17 @@
 #include "torch/how.h"
 
+#include <algorithm>
+#include <iterator>
 #include <sstream>
 #include <stdexcept>
 
 namespace convtune::torch {
+
+namespace {
+
+constexpr std::ptrdiff_t kWords = 3;  // behind the numbers
+
+}  // namespace
 
 std::vector<std::string> split(std::string_view text, char separator) {
   std::vector<std::string> parts(1);
@@ -17,15 +25,17 @@ std::vector<std::string> split(std::string_view text, char separator) {
 
 How read_how(std::string_view text) {
   const std::size_t end = text.find('\n');
-  std::istringstream words{std::string(text.substr(0, end))};
+  const std::string said(text.substr(0, end));
+  std::istringstream words(said);
   How how;
   std::string reuse, more;
-  for (std::int64_t* const number :
-       {&how.stride_h, &how.stride_w, &how.pad_top, &how.pad_left, &how.pad_bottom, &how.pad_right,
-        &how.dilation_h, &how.dilation_w, &how.groups})
-    words >> *number;
-  words >> how.precision >> how.activation >> reuse;
-  if (!words || words >> more || (reuse != "reuse" && reuse != "pack"))
+  how.axes = static_cast<std::int32_t>((std::ranges::count(said, ' ') + 1 - kWords - 1) / 4);
+  const bool sound = how.axes >= 1 && how.axes <= 3;
+  if (sound)
+    for (How::Axes* const numbers : {&how.stride, &how.before, &how.behind, &how.dilation})
+      for (auto at = numbers->end() - how.axes; at != numbers->end(); ++at) words >> *at;
+  words >> how.groups >> how.precision >> how.activation >> reuse;
+  if (!sound || !words || words >> more || (reuse != "reuse" && reuse != "pack"))
     throw std::runtime_error("convtune::conv2d_forward: \"" + std::string(text) + "\" does not say how");
   how.reuse = reuse == "reuse";
   if (end == std::string_view::npos) return how;

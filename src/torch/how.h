@@ -3,12 +3,13 @@
 //
 //   1 1 1 1 1 1 1 1 1 auto relu reuse
 //
-// Strides (vertical, horizontal), padding (top, left, bottom, right), dilations, groups; precision,
-// activation; and whether packed weights may be used again (reuse, or pack). Behind a line's end: the choices
-// of optimize(), a line each. An empty operator costs 1.8 us a call with one text, and 4.3 with three lists
-// and three texts.
+// Strides (vertical, horizontal), padding (top, left, bottom, right), dilations, groups: so many for each
+// axis, one in 1-D, with the depth before the others in 3-D; precision, activation; and whether packed
+// weights may be used again (reuse, or pack). Behind a line's end: the choices of optimize(), a line each. An
+// empty operator costs 1.8 us a call with one text, and 4.3 with three lists and three texts.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -17,9 +18,11 @@
 namespace convtune::torch {
 
 struct How {
-  std::int64_t stride_h = 1, stride_w = 1;
-  std::int64_t pad_top = 0, pad_left = 0, pad_bottom = 0, pad_right = 0;
-  std::int64_t dilation_h = 1, dilation_w = 1, groups = 1;
+  using Axes = std::array<std::int64_t, 3>;  // depth, vertical, horizontal
+
+  std::int32_t axes = 2;  // that were said, the last of the three
+  Axes stride{1, 1, 1}, before{}, behind{}, dilation{1, 1, 1};
+  std::int64_t groups = 1;
   std::string precision = "auto", activation = "none";
   bool reuse = true;
   // fingerprint, problem, layout, algorithm, config

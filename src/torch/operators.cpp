@@ -217,7 +217,7 @@ CONVTUNE_API void convtune_torch_fail(const char* why) {
 CONVTUNE_API bool convtune_torch_understands(const void* tensor, const void* data) {
   Form form;
   const auto handle = reinterpret_cast<TensorHandle>(&tensor);
-  return read_form(handle, form) && form.sizes == Sizes{1, 2, 3, 4} && form.dtype == shim->float32 &&
+  return read_form(handle, form) && form.sizes == Sizes{1, 2, 1, 3, 4} && form.dtype == shim->float32 &&
          address(handle) == data;
 }
 

@@ -1,5 +1,6 @@
 #include "torch/packed_weights.h"
 
+#include <algorithm>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -46,11 +47,14 @@ Tensor answer(TensorHandle x, TensorHandle packed, TensorHandle residual, std::s
       !on_device_of(packed, of_x))
     refuse("x or the packed weights are not of the plan '" + std::string(plan) + "'");
   const bool added = residual && read_form(residual, of_residual) && of_residual.sizes == of.y &&
-                     of_residual.dtype == of_x.dtype && of_residual.on_device_of(of_x);
+                     of_residual.axes == of_x.axes && of_residual.dtype == of_x.dtype &&
+                     of_residual.on_device_of(of_x);
   if (added != (of.problem.residual != 0) || added != (residual != nullptr))
     refuse("residual is not of the plan '" + std::string(plan) + "'");
   Form y = of_x;
   y.sizes = of.y;
+  if (!std::all_of(y.sizes.begin() + 2, y.sizes.end() - y.axes, [](std::int64_t size) { return size == 1; }))
+    refuse("x has fewer axes than the plan '" + std::string(plan) + "'");
   const Launch launch = {.convolution = of.convolution.get(),
                          .packed = address(packed),
                          .stream = stream,

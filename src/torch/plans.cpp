@@ -1,5 +1,6 @@
 #include "torch/plans.h"
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <mutex>
@@ -32,10 +33,10 @@ Plan plan_of(const convtune_problem& problem, const std::string& device, const c
   convtune_convolution* made = nullptr;
   check_face(convtune_plan(&problem, device.c_str(), algorithm, config, &made));
   Plan plan{.problem = problem, .convolution = {made, convtune_convolution_free}};
-  std::int64_t p = 0, q = 0;
-  check_face(convtune_output_size(&problem, &p, &q));
-  plan.x = {problem.n, problem.c, problem.h, problem.w};
-  plan.y = {problem.n, problem.k, p, q};
+  std::int64_t z = 0, p = 0, q = 0;
+  check_face(convtune_output_size_3d(&problem, &z, &p, &q));
+  plan.x = {problem.n, problem.c, std::max<std::int64_t>(problem.d, 1), problem.h, problem.w};
+  plan.y = {problem.n, problem.k, z, p, q};
   plan.wanted_last = plan.runs_last();
   return plan;
 }

@@ -1,5 +1,6 @@
 #include "torch/preparing.h"
 
+#include <algorithm>
 #include <atomic>
 #include <stdexcept>
 #include <string>
@@ -19,12 +20,17 @@ constexpr std::size_t kSpared = 64;
   throw std::runtime_error("convtune::conv2d_forward: " + why);
 }
 
-// True where PyTorch takes the tensor to lie channels last: its strides fall in the order N, H, W, C.
+// True where PyTorch takes the tensor to lie channels last: its strides fall in the order N, D, H, W, C, of
+// the axes that it has.
 bool channels_last(const Form& form) {
-  const auto& [n, c, h, w] = form.sizes;
-  const auto& [of_n, of_c, of_h, of_w] = form.strides;
-  if (of_c == 0 || n == 0 || c == 0 || h == 0 || w == 0 || of_w < of_c * c) return false;
-  return of_h >= of_w * w && of_n >= of_h * h && of_h * h != of_c;
+  if (form.strides[1] == 0 || std::ranges::count(form.sizes, 0) > 0) return false;
+  std::int64_t least = form.strides[1] * form.sizes[1];
+  for (std::size_t axis = form.sizes.size() - 1;
+       axis >= form.sizes.size() - static_cast<std::size_t>(form.axes); --axis) {
+    if (form.strides[axis] < least) return false;
+    least = form.strides[axis] * form.sizes[axis];
+  }
+  return form.strides[0] >= least && least != form.strides[1];
 }
 
 std::int32_t dtype_of(TensorHandle tensor) {
@@ -85,8 +91,10 @@ std::shared_ptr<const Entry> prepare(const Call& call) {
   auto entry = std::make_shared<Entry>();
   Launch& launch = entry->launch;
   Form weight;
-  if (!read_form(call.x, launch.x)) refuse("x must be (N, C, H, W)");
-  if (!read_form(call.weight, weight)) refuse("the weight must be (K, C/groups, R, S)");
+  if (!read_form(call.x, launch.x) || launch.x.axes != how.axes)
+    refuse("x must have a batch, channels and " + std::to_string(how.axes) + " axes");
+  if (!read_form(call.weight, weight) || weight.axes != how.axes)
+    refuse("the weight must have as many dimensions as x: (K, C/groups, R, S) of images");
   const Form& x = launch.x;
   if (weight.dtype != x.dtype) refuse("x and the weight are of different types");
   if (weight.sizes[1] * how.groups != x.sizes[1])
@@ -98,13 +106,18 @@ std::shared_ptr<const Entry> prepare(const Call& call) {
     refuse("x and the weight are on different devices");
 
   convtune_problem problem = CONVTUNE_PROBLEM_INIT;
-  problem.n = x.sizes[0], problem.c = x.sizes[1], problem.h = x.sizes[2], problem.w = x.sizes[3];
-  problem.k = weight.sizes[0], problem.r = weight.sizes[2], problem.s = weight.sizes[3];
-  problem.groups = how.groups;
-  problem.stride_h = how.stride_h, problem.stride_w = how.stride_w;
-  problem.dilation_h = how.dilation_h, problem.dilation_w = how.dilation_w;
-  problem.pad_top = how.pad_top, problem.pad_left = how.pad_left;
-  problem.pad_bottom = how.pad_bottom, problem.pad_right = how.pad_right;
+  const auto set = [](const auto& numbers, std::int64_t& d, std::int64_t& h, std::int64_t& w) {
+    std::int64_t* const to[] = {&d, &h, &w};
+    for (std::size_t i = 0; i < 3; ++i) *to[i] = *(numbers.end() - 3 + i);
+  };
+  problem.n = x.sizes[0], problem.c = x.sizes[1];
+  problem.k = weight.sizes[0], problem.groups = how.groups;
+  set(x.sizes, problem.d, problem.h, problem.w);
+  set(weight.sizes, problem.t, problem.r, problem.s);
+  set(how.stride, problem.stride_d, problem.stride_h, problem.stride_w);
+  set(how.dilation, problem.dilation_d, problem.dilation_h, problem.dilation_w);
+  set(how.before, problem.pad_front, problem.pad_top, problem.pad_left);
+  set(how.behind, problem.pad_back, problem.pad_bottom, problem.pad_right);
   problem.dtype = c_dtype(x.dtype);
   problem.precision = precision_of(how.precision, float32, on_gpu);
   problem.bias = call.bias != nullptr;
@@ -121,7 +134,7 @@ std::shared_ptr<const Entry> prepare(const Call& call) {
     if (const std::int32_t dtype = dtype_of(call.bias); dtype != x.dtype)
       problem.bias_dtype = 1 + c_dtype(dtype);
   }
-  const bool last = channels_last(x) || channels_last(weight);
+  const bool last = channels_last(x) || (x.axes > 1 && channels_last(weight));
   problem.layout = last ? CONVTUNE_NHWC : CONVTUNE_NCHW;
 
   launch.stream = current_stream(x);
@@ -135,15 +148,15 @@ std::shared_ptr<const Entry> prepare(const Call& call) {
   launch.y = x;
   launch.y.sizes = plan->y;
   launch.y = dense(launch.y, last);
-  if (call.residual &&
-      (!read_form(call.residual, launch.residual) || launch.residual.sizes != launch.y.sizes ||
-       launch.residual.dtype != x.dtype || !launch.residual.on_device_of(x)))
+  if (call.residual && (!read_form(call.residual, launch.residual) ||
+                        launch.residual.sizes != launch.y.sizes || launch.residual.axes != x.axes ||
+                        launch.residual.dtype != x.dtype || !launch.residual.on_device_of(x)))
     refuse("the residual must be of the output's shape and type, on its device");
 
   Tensor of_weight;
   const TensorHandle w = lying(call.weight, weight, dense(weight, false), of_weight);
   Form bytes;
-  bytes.sizes = {1, 1, 1, static_cast<std::int64_t>(convtune_packed_bytes(launch.convolution))};
+  bytes.sizes = {1, 1, 1, 1, static_cast<std::int64_t>(convtune_packed_bytes(launch.convolution))};
   bytes = dense(bytes, false);
   bytes.dtype = shim->uint8, bytes.device_type = x.device_type, bytes.device_index = x.device_index;
   Tensor packed = Tensor::empty(bytes);  // PyTorch aligns it to 64 bytes on a CPU, to 512 on a GPU

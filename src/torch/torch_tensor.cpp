@@ -6,27 +6,53 @@
 
 namespace convtune::torch {
 
+namespace {
+
+// Copies the numbers of a tensor's dimensions to their places among five.
+void place(const std::int64_t* numbers, std::int64_t axes, Sizes& to) {
+  std::copy_n(numbers, 2, to.begin());
+  std::copy_n(numbers + 2, axes, to.end() - axes);
+}
+
+// Copies those that a tensor of so many axes has.
+void pick(const Sizes& from, std::int64_t axes, std::int64_t* numbers) {
+  std::copy_n(from.begin(), 2, numbers);
+  std::copy_n(from.end() - axes, axes, numbers + 2);
+}
+
+// The number of axes of the tensor's image; 0 where it is none.
+std::int32_t read_axes(TensorHandle tensor) {
+  std::int64_t dimensions = 0;
+  check(shim->get_dim(tensor, &dimensions), "get_dim");
+  return dimensions >= 3 && dimensions <= 5 ? static_cast<std::int32_t>(dimensions - 2) : 0;
+}
+
+}  // namespace
+
 Form dense(const Form& form, bool last) {
-  const auto& [n, c, h, w] = form.sizes;
+  const auto& [n, c, d, h, w] = form.sizes;
   Form lying = form;
-  lying.strides = last ? Sizes{h * w * c, 1, w * c, c} : Sizes{c * h * w, h * w, w, 1};
+  lying.strides =
+      last ? Sizes{d * h * w * c, 1, h * w * c, w * c, c} : Sizes{c * d * h * w, d * h * w, h * w, w, 1};
   return lying;
 }
 
 bool lies_as(const Form& form, const Form& wanted) {
-  for (std::size_t i = 0; i < 4; ++i)
+  for (std::size_t i = 0; i < form.sizes.size(); ++i)
     if (form.sizes[i] > 1 && form.strides[i] != wanted.strides[i]) return false;
   return true;
 }
 
 bool read_form(TensorHandle tensor, Form& form) {
-  std::int64_t dimensions = 0, *sizes = nullptr, *strides = nullptr;
-  check(shim->get_dim(tensor, &dimensions), "get_dim");
-  if (dimensions != 4) return false;
+  std::int64_t *sizes = nullptr, *strides = nullptr;
+  form.axes = read_axes(tensor);
+  if (form.axes == 0) return false;
   check(shim->get_sizes(tensor, &sizes), "get_sizes");
   check(shim->get_strides(tensor, &strides), "get_strides");
-  std::copy_n(sizes, 4, form.sizes.begin());
-  std::copy_n(strides, 4, form.strides.begin());
+  form.sizes.fill(1);
+  form.strides.fill(0);
+  place(sizes, form.axes, form.sizes);
+  place(strides, form.axes, form.strides);
   check(shim->get_dtype(tensor, &form.dtype), "get_dtype");
   check(shim->get_device_type(tensor, &form.device_type), "get_device_type");
   check(shim->get_device_index(tensor, &form.device_index), "get_device_index");
@@ -41,12 +67,13 @@ bool on_device_of(TensorHandle tensor, const Form& other) {
 }
 
 Sizes read_sizes(TensorHandle tensor) {
-  std::int64_t dimensions = 0, *sizes = nullptr;
-  check(shim->get_dim(tensor, &dimensions), "get_dim");
+  std::int64_t* sizes = nullptr;
   Sizes found{};
-  if (dimensions != 4) return found;
+  const std::int32_t axes = read_axes(tensor);
+  if (axes == 0) return found;
   check(shim->get_sizes(tensor, &sizes), "get_sizes");
-  std::copy_n(sizes, 4, found.begin());
+  found.fill(1);
+  place(sizes, axes, found);
   return found;
 }
 
@@ -108,13 +135,18 @@ Tensor Tensor::holding_memory_of(TensorHandle tensor) {
 }
 
 Tensor Tensor::empty(const Form& form) {
+  const auto dimensions = static_cast<std::size_t>(2 + form.axes);
+  Sizes sizes{}, strides{};  // of the dimensions that it has
+  pick(form.sizes, form.axes, sizes.data());
+  pick(form.strides, form.axes, strides.data());
   if (shim->empty_strided_cuda && form.device_type == shim->cuda) {
     const Device device{static_cast<std::int8_t>(form.device_type),
                         static_cast<std::int8_t>(form.device_index)};
     void* const place = ::operator new(sizeof(OwnedTensor));  // a handle is a tensor that was made by `new`
     try {
-      new (place) OwnedTensor(shim->empty_strided_cuda({form.sizes.data(), 4}, {form.strides.data(), 4},
-                                                       static_cast<ScalarType>(form.dtype), device));
+      new (place)
+          OwnedTensor(shim->empty_strided_cuda({sizes.data(), dimensions}, {strides.data(), dimensions},
+                                               static_cast<ScalarType>(form.dtype), device));
     } catch (...) {
       ::operator delete(place);
       throw;
@@ -122,7 +154,7 @@ Tensor Tensor::empty(const Form& form) {
     return Tensor(static_cast<TensorHandle>(place));
   }
   TensorHandle made = nullptr;
-  check(shim->empty_strided(4, form.sizes.data(), form.strides.data(), form.dtype, form.device_type,
+  check(shim->empty_strided(2 + form.axes, sizes.data(), strides.data(), form.dtype, form.device_type,
                             form.device_index, &made),
         "empty_strided");
   return Tensor(made);

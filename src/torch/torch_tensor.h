@@ -9,11 +9,14 @@
 
 namespace convtune::torch {
 
-using Sizes = std::array<std::int64_t, 4>;
+// Batch, channels, depth, height, width, whatever of the last three a tensor has; the others are 1, and their
+// strides 0.
+using Sizes = std::array<std::int64_t, 5>;
 
 // How a tensor lies: two that are equal here differ in memory alone.
 struct Form {
   Sizes sizes{}, strides{};
+  std::int32_t axes = 2;  // of the image: 1 to 3
   std::int32_t dtype = -1, device_type = -1, device_index = -1;
   bool operator==(const Form&) const = default;
   bool on_device_of(const Form& other) const {
@@ -23,7 +26,7 @@ struct Form {
 // True where a tensor of any dimensions is on the device of `other`.
 bool on_device_of(TensorHandle tensor, const Form& other);
 
-// The form of those sizes without gaps: channels last (NHWC), or first.
+// The form of those sizes without gaps: channels last, or first.
 Form dense(const Form& form, bool last);
 // True where the strides are those of `wanted`; the stride of a single element says nothing.
 bool lies_as(const Form& form, const Form& wanted);
@@ -34,9 +37,9 @@ inline const void* identity(TensorHandle tensor) {
   return *reinterpret_cast<const void* const*>(tensor);
 }
 
-// False where it has not four dimensions: then only the sizes that are there have been looked at.
+// False where it has not three to five dimensions.
 bool read_form(TensorHandle tensor, Form& form);
-Sizes read_sizes(TensorHandle tensor);  // sizes of four dimensions; others are 0
+Sizes read_sizes(TensorHandle tensor);  // all 0 where it has not three to five dimensions
 void* address(TensorHandle tensor);
 // The object that owns a tensor's memory: null until it was learned where a tensor keeps it.
 const void* storage(TensorHandle tensor);

@@ -24,7 +24,7 @@ pytestmark = [by_cpp, pytest.mark.usefixtures("nothing_ready")]
 
 
 def called(x, w, bias, residual=None):
-    return call_if_ready(x, w, bias, *WORDS, residual)
+    return call_if_ready(2, x, w, bias, *WORDS, residual)
 
 
 class Functions(TorchFunctionMode):
@@ -118,7 +118,7 @@ def test_only_plain_tensors(device):
                   (None, w, bias), (x, None, bias), (x, w, 1), (x, w, bias, "z"), (x[0], w, bias),
                   (x.to_sparse(), w, bias), (x.to("meta"), w, bias), (x.double(), w, bias)):  # fmt: skip
         assert called(*wrong) is None
-    assert call_if_ready(x, w, bias, *WORDS) is None  # an argument less
+    assert call_if_ready(2, x, w, bias, *WORDS) is None  # an argument less
     assert called(x, torch.nn.Parameter(w), bias) is None  # another tensor, for which nothing is ready
     parameter = torch.nn.Parameter(w, requires_grad=False)
     convtune.conv2d(x, parameter, bias, padding=1)
@@ -132,17 +132,17 @@ def test_words_that_python_spells():
     for _ in range(3):
         for k in range(3000):  # more than it keeps, none of them kept by anybody else
             words = ((1, 1), (1, 1, 1, 1), int("1"), 1, "".join(["au", "to"]), None, "")
-            found = call_if_ready(x, w, bias, *words, None)
+            found = call_if_ready(2, x, w, bias, *words, None)
             assert k == 0 or found is not None
             if found is None:
                 convtune.conv2d(x, w, bias, padding=1)
-        assert_near(call_if_ready(x, w, bias, *words, None), y)
+        assert_near(call_if_ready(2, x, w, bias, *words, None), y)
     for wrong in (([1, 1], *WORDS[1:]), (1, "same", *WORDS[2:]), ("1", *WORDS[1:]), (1, 1, 1, 1, None, "nonsense", "")):
-        assert call_if_ready(x, w, bias, *wrong, None) is None
+        assert call_if_ready(2, x, w, bias, *wrong, None) is None
     stride = (1, 1, int("1" * 9))[:2]
     counted = [sys.getrefcount(one) for one in (x, w, bias, stride)]
     for _ in range(100):
-        called(x, w, bias), call_if_ready(x, w, bias, stride, *WORDS[1:], None)
+        called(x, w, bias), call_if_ready(2, x, w, bias, stride, *WORDS[1:], None)
     assert [sys.getrefcount(one) for one in (x, w, bias)] == counted[:3] and sys.getrefcount(stride) <= counted[3] + 1
 
 
@@ -155,7 +155,7 @@ def test_threads_that_spell_at_once():
     def many():
         for _ in range(4000):
             with torch.no_grad():
-                found = call_if_ready(x, w, bias, (1, 1), (1, 1, 1, 1), (1, 1), 1, None, None, "", None)
+                found = call_if_ready(2, x, w, bias, (1, 1), (1, 1, 1, 1), (1, 1), 1, None, None, "", None)
             if found is None or (found.double() - y).abs().max() > 1e-3:
                 wrong.append(found)
 
@@ -218,7 +218,7 @@ with torch.inference_mode(), {state}:
     assert {tells}
 from convtune.torch.functional import call_if_ready
 with torch.inference_mode():
-    assert call_if_ready(x, w, None, *{WORDS}, None) is not None
+    assert call_if_ready(2, x, w, None, *{WORDS}, None) is not None
 print("all well")
 """
     done = python("-c", program)

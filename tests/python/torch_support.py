@@ -52,7 +52,7 @@ def run_in_the_interpreter(program):
 def with_statistics(model):
     """The model in eval mode, its batch norms with statistics as of training and weights of their own."""
     for module in model.modules():
-        if isinstance(module, torch.nn.BatchNorm2d):
+        if isinstance(module, torch.nn.modules.batchnorm._BatchNorm):
             for values, low, high in ((module.running_mean, -0.2, 0.2), (module.running_var, 0.5, 1.5),
                                       (module.weight, 0.5, 1.5), (module.bias, -0.5, 0.5)):  # fmt: skip
                 torch.nn.init.uniform_(values, low, high)

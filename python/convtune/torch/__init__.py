@@ -1,4 +1,5 @@
-"""convtune as operators of PyTorch: `convtune::conv2d` and `convtune::conv3d`, with gradients, autocast, torch.compile and CUDA graphs.
+"""convtune as operators of PyTorch: `convtune::conv1d`, `conv2d` and `conv3d`, with gradients, autocast, torch.compile and
+CUDA graphs.
 
     y = convtune.torch.conv2d(x, w, bias, stride=4, padding=2)      # what convtune.conv2d does with PyTorch's tensors
     y = torch.ops.convtune.conv2d(...)                              # the same, as graphs hold it
@@ -9,7 +10,8 @@ What it promises, with the reasons in docs/decisions/0012-pytorch.md:
   residual where gradients are recorded or a profiler watches, for PyTorch adds it then). Any other
   type is computed by PyTorch's own convolution. Autocast casts what it casts for that; the weights that it makes are kept
   where no gradients are recorded.
-- The output is in the memory format that PyTorch's convolution gives: channels last where x or the weight is.
+- The output is in the memory format that PyTorch's convolution gives: channels last where x or the weight is. In 1-D,
+  where PyTorch has no such format and copies x, y lies as x does: a transposed (N, L, C) gives another.
 - Products are rounded to TF32 exactly where torch.backends.cudnn allows it to PyTorch's convolution.
 - The same input gives the same bits, every time: torch.use_deterministic_algorithms has nothing to switch.
 - Gradients are PyTorch's own convolution backward, double backward included.
@@ -22,7 +24,7 @@ from __future__ import annotations
 
 from .. import _library
 from . import flops as _flops  # noqa: F401  (registers them)
-from .functional import conv2d, conv3d
+from .functional import conv1d, conv2d, conv3d
 from .native import operator
 from .run import convolution_of, problem_of
 from .weights import forget_packed
@@ -30,4 +32,4 @@ from .weights import forget_packed
 # PyTorch's threads wait on their processors after each of its operators.
 _library.check(_library.library.convtune_share_openmp_threads(1))
 
-__all__ = ["conv2d", "conv3d", "convolution_of", "forget_packed", "operator", "problem_of"]
+__all__ = ["conv1d", "conv2d", "conv3d", "convolution_of", "forget_packed", "operator", "problem_of"]

@@ -17,7 +17,7 @@ __all__: list[str] = []
 _own: Any = torch.ops.convtune
 
 
-@register_flop_formula([_own.conv2d, _own.conv3d, _own.conv2d_forward, _own.conv2d_fused])
+@register_flop_formula([_own.conv1d, _own.conv2d, _own.conv3d, _own.conv2d_forward, _own.conv2d_fused])
 def _of_weight(x: Any, weight: Any, *_: Any, out_shape: Any = None, **more: Any) -> int:
     return int(2 * prod(out_shape) * prod(weight[1:]))
 

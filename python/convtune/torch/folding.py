@@ -36,6 +36,11 @@ def _filters(weight: Tensor) -> Tensor:
     return weight[:, :, None, None] if weight.dim() == 2 else weight
 
 
+def _by_filter(scale: Tensor, weight: Tensor) -> Tensor:
+    """One number for each filter, to be multiplied by the weight."""
+    return scale.view(-1, *[1] * (weight.dim() - 1))
+
+
 def folded(
     weight: Tensor, bias: Tensor | None, mean: Tensor | None, variance: Tensor | None, gamma: Tensor | None,
     beta: Tensor | None, eps: float, dtype: torch.dtype,
@@ -50,7 +55,7 @@ def folded(
     if mean is not None:
         shift = shift - mean.double().flatten()
     shift = shift * scale if beta is None else shift * scale + beta.double()
-    return (weight.double() * scale.view(-1, 1, 1, 1)).to(dtype), shift.float()
+    return (weight.double() * _by_filter(scale, weight)).to(dtype), shift.float()
 
 
 @dataclass(frozen=True)
@@ -76,7 +81,8 @@ class Fold:
         scale = None if self.dtype is not torch.float16 else _scale(variance, gamma, self.eps)
         if scale is None:
             return None
-        exact = (_filters(weight).double() * scale.view(-1, 1, 1, 1)).flatten(1)
+        filters = _filters(weight)
+        exact = (filters.double() * _by_filter(scale, filters)).flatten(1)
         lost = (exact.to(self.dtype).double() - exact).norm(dim=1)
         return (lost <= _HALF_AN_ULP * exact.norm(dim=1)).all()
 

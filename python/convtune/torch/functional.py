@@ -1,9 +1,10 @@
-"""The operators `convtune::conv2d` and `convtune::conv3d`: registration, gradients and shapes, and the ways past the
+"""The operators `convtune::conv1d`, `conv2d` and `conv3d`: registration, gradients and shapes, and the ways past the
 dispatcher."""
 
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,14 +19,14 @@ from . import autocast
 from .caches import tag
 from .frames import check_kept, joined, keep_frames
 from .how import How, kept_as_written, written
+from .layout import empty, output_last
 from .native import LIBRARY, conv2d_forward, define, forward, if_ready
 from .run import (
-    TYPES, activated, kernel, like_output, of_other_types, output_format, pads_of, pytorch_convolution, run,
+    TYPES, activated, kernel, like_output, of_other_types, pads_of, pytorch_convolution, run,
 )  # fmt: skip
 
 __all__ = [
-    "call", "call_if_ready", "call_with_cache", "conv2d", "conv2d_of_tensors", "conv3d", "conv3d_of_tensors",
-    "is_plain",
+    "call", "call_if_ready", "call_with_cache", "conv1d", "conv2d", "conv3d", "is_plain", "of_tensors",
 ]  # fmt: skip
 
 _plain = (Tensor, torch.nn.Parameter)
@@ -68,7 +69,7 @@ def fake_sum(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | 
     ]
     for size in output:
         _check(size > 0, lambda: f"the output would be {' x '.join(map(str, output))}: the filter does not fit")
-    y = torch.empty((n, k, *output), dtype=x.dtype, device=x.device, memory_format=output_format(x, weight))
+    y = empty((n, k, *output), x, output_last(x, weight))
     _check(
         residual is None or residual.shape == y.shape,
         lambda: f"residual has the shape {tuple(residual.shape)}; it must be {tuple(y.shape)}",  # type: ignore[union-attr]
@@ -81,9 +82,9 @@ def _fake_forward(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tens
 
 
 def _below(x: Tensor, weight: Tensor, bias: Tensor | None, how: How) -> Tensor:
-    """The operator whose text holds the numbers; where one is a symbol, or there is a depth, the one that takes numbers."""
+    """The operator whose text holds the numbers; where one is a symbol, the one that takes numbers."""
     with _below_autograd():
-        if how.axes == 3 or how.is_symbolic:
+        if how.is_symbolic:
             return _operator(x, weight, bias, how)
         return conv2d_forward(x, weight, bias, None, how.text)  # type: ignore[no-any-return]
 
@@ -191,12 +192,12 @@ def _defined(axes: int) -> Any:
     )  # fmt: skip
 
 
-_conv2d, _conv3d = _defined(2), _defined(3)
+_operators = {axes: _defined(axes) for axes in (1, 2, 3)}
 
 
 def _operator(x: Tensor, weight: Tensor, bias: Tensor | None, how: How) -> Tensor:
     """The operator of as many axes."""
-    return (_conv3d if how.axes == 3 else _conv2d)(x, weight, bias, *how.words)  # type: ignore[no-any-return]
+    return _operators[how.axes](x, weight, bias, *how.words)  # type: ignore[no-any-return]
 
 
 torch.library.register_fake("convtune::conv2d_forward", _fake_forward, lib=LIBRARY)
@@ -269,19 +270,20 @@ def call(x: Tensor, weight: Tensor, bias: Tensor | None, how: How, residual: Ten
 
 _warned: set[torch.dtype] = set()
 
-def _spelled(stride: Any, padding: Any, *rest: Any) -> str | None:
+
+def _spelled(axes: int, stride: Any, padding: Any, *rest: Any) -> str | None:
     """The operator's text of the words between bias and residual; None where it depends on the filter's size."""
-    return None if isinstance(padding, str) else kept_as_written((1, 1), stride, padding, *rest).text
+    return None if isinstance(padding, str) else kept_as_written((1,) * axes, stride, padding, *rest).text
 
 
-_if_ready = if_ready(_spelled)
+_if_ready = {axes: if_ready(partial(_spelled, axes)) for axes in (1, 2, 3)}
 
 
-def call_if_ready(*arguments: Any) -> Tensor | None:
+def call_if_ready(axes: int, *arguments: Any) -> Tensor | None:
     """`call`, where it would find everything ready in C++, and nothing at all is set that could forbid to go past the
-    dispatcher: most of what a call costs is on its way there. None where that is not so. Takes x, weight, bias, stride,
+    dispatcher: most of what a call costs is on its way there. None where that is not so. Takes their axes, x, weight, bias, stride,
     padding, dilation, groups, precision or None, activation or None, choices, and the residual or None."""
-    return None if _is_compiling() else _if_ready(*arguments)
+    return None if _is_compiling() else _if_ready[axes](*arguments)
 
 
 def _check_types(x: Any, weight: Any, bias: Any) -> None:
@@ -294,47 +296,51 @@ def _check_types(x: Any, weight: Any, bias: Any) -> None:
         warnings.warn(f"convtune has no kernels for {x.dtype}: PyTorch's own convolution runs", stacklevel=5)
 
 
-def conv2d_of_tensors(
-    x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: Any, precision: Any,
-    activation: Any, residual: Any = None, reuse: bool = True,
-) -> Tensor:  # fmt: skip
-    """convtune.conv2d, where x is a tensor."""
-    if reuse:
-        y = call_if_ready(x, weight, bias, stride, padding, dilation, groups, precision, activation, "", residual)
-        if y is not None:
-            return y
-    return _of_tensors(2, x, weight, bias, (stride, padding, dilation, groups, precision, activation), residual, reuse)
-
-
-def conv3d_of_tensors(
-    x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: Any, precision: Any,
+def of_tensors(
+    axes: int, x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: Any, precision: Any,
     activation: Any, residual: Any = None, cache: Any = None, cache_out: Any = None, reuse: bool = True,
 ) -> Tensor:  # fmt: skip
-    """convtune.conv3d, where x is a tensor."""
-    words = stride, padding, dilation, groups, precision, activation
-    return _of_tensors(3, x, weight, bias, words, residual, reuse, cache, cache_out)
-
-
-def _of_tensors(
-    axes: int, x: Any, weight: Any, bias: Any, words: Any, residual: Any, reuse: bool, cache: Any = None,
-    cache_out: Any = None,
-) -> Tensor:  # fmt: skip
-    """`words`: from stride to activation."""
+    """convtune.conv1d, conv2d or conv3d, where x is a tensor."""
+    words = stride, padding, dilation, groups, precision, activation, ""
+    if reuse and cache is cache_out is None:
+        y = call_if_ready(axes, x, weight, bias, *words, residual)
+        if y is not None:
+            return y
     if x.dim() == axes + 1:  # an image without a batch
-        added, before, kept = (one.unsqueeze(0) if isinstance(one, Tensor) else one for one in (residual, cache, cache_out))
-        return _of_tensors(axes, x.unsqueeze(0), weight, bias, words, added, reuse, before, kept).squeeze(0)
+        others = (one.unsqueeze(0) if isinstance(one, Tensor) else one for one in (residual, cache, cache_out))
+        return of_tensors(axes, x.unsqueeze(0), weight, bias, *words[:-1], *others, reuse).squeeze(0)
     if not _is_compiling():
         if x.dtype not in TYPES or not isinstance(weight, Tensor) or not (bias is None or isinstance(bias, Tensor)):
             _check_types(x, weight, bias)
         if x.dim() != axes + 2 or weight.dim() != axes + 2:
             problem_of_shapes(x.shape, weight.shape, bias is not None, axes=axes)  # raises
-    how = written(weight.shape[2:], *words, "", reuse)
+    how = written(weight.shape[2:], *words, reuse)
     if cache is not None or cache_out is not None:
         for name, tensor in (("cache", cache), ("cache_out", cache_out)):
             if tensor is not None and not isinstance(tensor, Tensor):
                 check_like(tensor, name, x)
         return call_with_cache(x, weight, bias, how, residual, cache, cache_out)
     return call(x, weight, bias, how, residual)
+
+
+def conv1d(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Steps = 1,
+    padding: Padding = 0,
+    dilation: Steps = 1,
+    groups: int = 1,
+    *,
+    precision: str | None = None,
+    activation: str | None = None,
+    residual: Tensor | None = None,
+    reuse: bool = True,
+) -> Tensor:
+    """`conv2d` of rows: x (N, C, L), or (C, L) without a batch, contiguous or a transposed (N, L, C). The arguments are
+    convtune.conv1d's."""
+    words = stride, padding, dilation, groups, precision, activation
+    return of_tensors(1, x, weight, bias, *words, residual, reuse=reuse)
 
 
 def conv2d(
@@ -361,7 +367,8 @@ def conv2d(
     where somebody watches (a profiler, a dispatch mode): in half precision the sum is then rounded twice. Raises
     InvalidArgument with the numbers where shapes, types or devices do not fit each other.
     """
-    return conv2d_of_tensors(x, weight, bias, stride, padding, dilation, groups, precision, activation, residual, reuse)
+    words = stride, padding, dilation, groups, precision, activation
+    return of_tensors(2, x, weight, bias, *words, residual, reuse=reuse)
 
 
 def conv3d(
@@ -383,4 +390,4 @@ def conv3d(
     """`conv2d` with a depth: x (N, C, D, H, W), or (C, D, H, W) without a batch, contiguous or channels_last_3d. The
     arguments are convtune.conv3d's."""
     words = stride, padding, dilation, groups, precision, activation
-    return conv3d_of_tensors(x, weight, bias, *words, residual, cache, cache_out, reuse)
+    return of_tensors(3, x, weight, bias, *words, residual, cache, cache_out, reuse)

@@ -2,9 +2,10 @@
 
     y = torch.ops.convtune.conv2d_fused(x, weight, bias, residual, (1, 1), (1, 1, 1, 1), (1, 1), 1, "auto", "relu")
 
-float32, float16 and bfloat16 are convtune's here, where one of its kernels does all of it; what none does is PyTorch's,
-and what one does in part is that part, and PyTorch after it. In half precision the sum is rounded once, at the end, and
-a float32 bias is taken. With gradients it is PyTorch's own operators: it is made for inference.
+Rows and volumes have one number or three in the place of each pair. float32, float16 and bfloat16 are convtune's here,
+where one of its kernels does all of it; what none does is PyTorch's, and what one does in part is that part, and PyTorch
+after it. In half precision the sum is rounded once, at the end, and a float32 bias is taken. With gradients it is
+PyTorch's own operators: it is made for inference.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def _fake(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | Non
 
 
 conv2d_fused: Any = define(
-    "conv2d_fused(Tensor x, Tensor weight, Tensor? bias, Tensor? residual, SymInt[2] stride, SymInt[4] padding, "
-    "SymInt[2] dilation, SymInt groups, str precision='auto', str activation='none', str choices='') -> Tensor",
+    "conv2d_fused(Tensor x, Tensor weight, Tensor? bias, Tensor? residual, SymInt[] stride, SymInt[] padding, "
+    "SymInt[] dilation, SymInt groups, str precision='auto', str activation='none', str choices='') -> Tensor",
     _kernel, _fake, Autograd=_autograd,
 )  # fmt: skip

@@ -20,9 +20,8 @@ _is_compiling = torch.compiler.is_compiling
 @dataclass(frozen=True)
 class How:
     """All that a convolution is told besides its tensors. `stride`, `dilation`: (vertical, horizontal); `padding`:
-    (top, left, bottom, right), in pixels; with a depth three and six, as Problem has them; a number may be a symbol, as
-    in a graph for any size. `precision` and
-    `activation`: a Problem's words, of which "auto" is what PyTorch's settings allow. `choices`: the lines of optimize
+    (top, left, bottom, right), in pixels; of a row one and (left, right), with a depth three and six, as Problem has
+    them; a number may be a symbol, as in a graph for any size. `precision` and `activation`: a Problem's words, of which "auto" is what PyTorch's settings allow. `choices`: the lines of optimize
     (run.choice_line); "" leaves every problem to convtune. `reuse`: packed weights may be used again; no part of
     equality, since the plan is the same."""
 
@@ -50,15 +49,15 @@ class How:
     @lru_cache(4096)
     def parse(text: str) -> How:
         line, _, choices = text.partition("\n")
-        words = line.split(" ")
-        numbers = tuple(map(int, words[:9]))
-        precision, activation, reuse = words[9:]
-        geometry: Any = numbers[:2], numbers[2:6], numbers[6:8], numbers[8]
+        *first, precision, activation, reuse = line.split(" ")
+        numbers = tuple(map(int, first))
+        axes = len(numbers) // 4
+        geometry: Any = numbers[:axes], numbers[axes : 3 * axes], numbers[3 * axes : -1], numbers[-1]
         return How(*geometry, precision, activation, choices, reuse == "reuse")
 
     @property
     def axes(self) -> int:
-        """2, or 3 with a depth."""
+        """1 of a row, 2 of an image, 3 with a depth."""
         return len(self.stride)
 
     @property
@@ -67,7 +66,7 @@ class How:
 
     @property
     def words(self) -> tuple[Any, ...]:
-        """The arguments of `convtune::conv2d` and `convtune::conv3d` behind the tensors; `convtune::conv2d_fused` has all but the last."""
+        """The arguments of `convtune::conv1d` to `conv3d` behind the tensors; `convtune::conv2d_fused` has all but the last."""
         return *self.geometry, self.precision, self.activation, self.choices, self.reuse
 
     @cached_property

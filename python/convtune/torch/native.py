@@ -105,7 +105,7 @@ def _kernel(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | N
 
 def forward(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, how: How) -> Tensor:
     """An eager call on ordinary tensors, no gradients."""
-    if _native is None or how.axes == 3:  # C++ keeps calls of two axes ready
+    if _native is None:
         return run(x, weight, bias, how, residual)
     if how.reuse and not x.is_neg() and (residual is None or not residual.is_neg()):  # which the dispatcher would resolve
         y = ready(x, weight, bias, residual, how.text)

@@ -108,7 +108,7 @@ def optimize(
     *,
     compiled: bool | str = False,
 ) -> Model:
-    """Swaps, in place, every torch.nn.Conv2d and Conv3d of the model that convtune computes at least `min_gain` faster than
+    """Swaps, in place, every torch.nn.Conv1d, Conv2d and Conv3d of the model that convtune computes at least `min_gain` faster than
     PyTorch does as it is set up now (cudnn.benchmark, allow_tf32, memory format), and leaves the rest. Returns the
     model; `model.convtune_report` is the table, which `progress=True` prints.
 
@@ -132,8 +132,9 @@ def optimize(
     other (another batch size, another type, also by autocast). What was proven in eval mode is PyTorch's again in
     training mode; proven in training mode it holds in both. Nothing else of the model changes: parameters, state_dict,
     hooks, names, and, where it was measured in training mode, buffers and random numbers are put back. Convolutions that
-    are neither are counted and left. A subclass of Conv3d is swapped where its forward ends in PyTorch's own, as those of
-    causal convolutions do behind their padding and cache: that forward stays as it is.
+    are neither are counted and left. A subclass of Conv1d or Conv3d is swapped where its forward ends in PyTorch's own, as
+    those of causal convolutions do behind their padding and cache: that forward stays as it is. A weight that is computed
+    in every forward is left: remove weight_norm first.
 
     In eval mode a swapped module also does the work of the batch norm and the activation behind it, where symbolic
     tracing proves that nothing else uses them (docs/pytorch.md), and only where the module around them calls them so:
@@ -213,7 +214,7 @@ def _notes(result: OptimizeReport) -> list[str]:
             "convtune.torch.forget_packed(model): PyTorch does not count such writes"
         )
     if result.functional:
-        notes.append(f"{result.functional} calls of torch.conv2d or torch.conv3d outside of modules were left")
+        notes.append(f"{result.functional} calls of torch.conv1d, conv2d or conv3d outside of modules were left")
     return notes
 
 

@@ -21,9 +21,15 @@ from ..convolution import Convolution
 from ..errors import InvalidArgument
 from ..problem import Problem
 from .native import LIBRARY, conv2d_packed, is_native
+from .layout import empty
 from .run import Planned, as_recorded, fingerprint, launched, refuse_in_capture
 
-__all__ = ["conv2d_packed", "fields_of", "layout_of", "planned"]
+__all__ = ["conv2d_packed", "fields_of", "layout_of", "output_shape", "planned"]
+
+
+def output_shape(problem: Problem, axes: int) -> tuple[int, ...]:
+    """The shape of y, of tensors with so many axes, channels first."""
+    return problem.n, problem.k, *(1, *problem.output_size)[-axes:]
 
 
 @lru_cache(4096)
@@ -40,8 +46,8 @@ def layout_of(plan: str) -> str:
     return fields_of(plan)[2]
 
 
-def planned(plan: str, index: int) -> Planned:
-    """The convolution of that line on the GPU `index`, or on the CPU (-1). Raises InvalidArgument where it is of
+def planned(plan: str, index: int, axes: int = 2) -> Planned:
+    """The convolution of that line on the GPU `index`, or on the CPU (-1), of tensors with so many axes. Raises InvalidArgument where it is of
     another kind of device."""
 
     def make() -> Planned:
@@ -50,14 +56,14 @@ def planned(plan: str, index: int) -> Planned:
         if fingerprint(device) != own:
             raise InvalidArgument(f"{device} is {fingerprint(device)!r}; the graph was compiled for {own!r}")
         refuse_in_capture(problem, device)
-        return Planned(Convolution(problem.replace(layout=layout), device, algorithm, config), problem)
+        return Planned(Convolution(problem.replace(layout=layout), device, algorithm, config), problem, axes=axes)
 
-    found: Any = PLANS.peek((plan, index))
-    return found or PLANS.get_or_make((plan, index), make)  # type: ignore[no-any-return]
+    found: Any = PLANS.peek((plan, index, axes))
+    return found or PLANS.get_or_make((plan, index, axes), make)  # type: ignore[no-any-return]
 
 
 def _kernel(x: Tensor, packed: Tensor, residual: Tensor | None, plan: str) -> Tensor:
-    of = planned(plan, x.get_device() if x.is_cuda else -1)
+    of = planned(plan, x.get_device() if x.is_cuda else -1, x.dim() - 2)
     convolution: Any = of.convolution
     if x.shape != of.input_shape or x.dtype is not of.dtype or packed.numel() < convolution.packed_bytes:
         raise InvalidArgument(
@@ -72,14 +78,12 @@ def _kernel(x: Tensor, packed: Tensor, residual: Tensor | None, plan: str) -> Te
         if other.device != x.device:
             raise InvalidArgument(f"x is on {x.device}, and its packed weights or residual on {other.device}")
     stream = as_recorded(convolution, x)
-    return launched(of, x, packed.data_ptr(), residual, of.wanted, stream)
+    return launched(of, x, packed.data_ptr(), residual, of.wanted_last, stream)
 
 
 def _fake(x: Tensor, packed: Tensor, residual: Tensor | None, plan: str) -> Tensor:
     problem = fields_of(plan)[1]
-    shape = problem.n, problem.k, *problem.output_size
-    format = torch.channels_last if problem.layout == "nhwc" else torch.contiguous_format
-    return torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=format)
+    return empty(output_shape(problem, x.dim() - 2), x, problem.layout == "nhwc")
 
 
 if not is_native:

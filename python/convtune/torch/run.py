@@ -19,42 +19,25 @@ from ..tensors import allowed_precision, check_like, pack, packed_weights
 from ..words import activation_of
 from .frames import check_cache, check_kept, joined, keep_frames
 from .how import How, written
+from .layout import copied, empty, laid, lies, output_last
 
 __all__ = [
-    "TYPES", "Planned", "activated", "as_recorded", "choice", "choice_line", "convolution_of", "fingerprint",
-    "kernel", "launched", "like_output", "of_other_types", "output_format", "pads_of",
-    "problem_for", "problem_of", "pytorch_convolution", "refuse_in_capture", "run", "wants_channels_last",
+    "PYTORCHS", "TYPES", "Planned", "activated", "as_recorded", "choice", "choice_line", "convolution_of", "fingerprint",
+    "kernel", "launched", "like_output", "of_other_types", "pads_of", "problem_for", "problem_of",
+    "pytorch_convolution", "refuse_in_capture", "run",
 ]  # fmt: skip
 
 _float32 = torch.float32
 # The types of tensors that convtune computes.
 TYPES = (torch.float32, torch.float16, torch.bfloat16)
 _DTYPES = dict(zip(("f32", "f16", "bf16"), TYPES))
-_contiguous = torch.contiguous_format
-_CHANNELS_LAST = {2: torch.channels_last, 3: torch.channels_last_3d}  # by axes, as below
-_PYTORCHS = {2: torch.conv2d, 3: torch.conv3d}
+PYTORCHS: dict[int, Any] = {1: torch.conv1d, 2: torch.conv2d, 3: torch.conv3d}  # by axes
 # Only a PyTorch that was built with CUDA has these.
 _capturing: Any = getattr(torch._C, "_cuda_isCurrentStreamCapturing", None)
 _raw_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 
 # Convolutions that a CUDA graph has recorded stay: nobody says how long the graph may be replayed.
 _recorded: set[Convolution] = set()
-
-
-def wants_channels_last(tensor: Tensor) -> bool:
-    """True where PyTorch takes the tensor to lie channels last: its strides fall in the order N, H, W, C, with D before
-    H where there is a depth."""
-    if tensor.is_contiguous() and tensor.stride(1) != 1:
-        return False
-    sizes, strides = tensor.shape, tensor.stride()
-    if strides[1] == 0 or 0 in sizes:
-        return False
-    least = strides[1] * sizes[1]
-    for axis in range(len(sizes) - 1, 1, -1):
-        if strides[axis] < least:
-            return False
-        least = strides[axis] * sizes[axis]
-    return strides[0] >= least and least != strides[1]  # N x 1 x 1 x 1 lies both ways, and is taken for channels first
 
 
 _functional = torch.nn.functional
@@ -90,7 +73,7 @@ def pytorch_convolution(
     if bias is not None and bias.dtype is not x.dtype:
         bias = bias.to(x.dtype)
     stride, padding, dilation, groups = how.geometry
-    before, convolve = padding[: how.axes], _PYTORCHS[how.axes]
+    before, convolve = padding[: how.axes], PYTORCHS[how.axes]
     if before == padding[how.axes :]:
         y = convolve(x, weight, bias, stride, before, dilation, groups)
     else:
@@ -119,11 +102,11 @@ def of_other_types(x: Tensor, weight: Tensor, bias: Tensor | None, how: How, res
 
 class Planned:
     """A convolution, and what a call must know of it. `convolution` is None where PyTorch's own is to run, or, where
-    `apart`, what runs without the activation, and PyTorch's activation after it; `format`: in which memory format it
-    reads and writes, `wanted`: in which the problem's y lies. `apart` also leaves a residual to PyTorch. `axes`: of the
-    tensors, which have a depth also where the problem has none."""
+    `apart`, what runs without the activation, and PyTorch's activation after it; `last`: it reads and writes channels
+    last, `wanted_last`: the problem's y lies so. `apart` also leaves a residual to PyTorch. `axes`: of the
+    tensors, which have a depth also where the problem has none, and no height where it is one."""
 
-    __slots__ = ("apart", "convolution", "dtype", "format", "input_shape", "output_shape", "wanted")
+    __slots__ = ("apart", "convolution", "dtype", "input_shape", "last", "output_shape", "wanted_last")
 
     def __init__(
         self, convolution: Convolution | None, problem: Problem, apart: bool = False, axes: int = 2
@@ -132,9 +115,8 @@ class Planned:
         self.dtype = _DTYPES[problem.dtype.partition(":")[0]]
         self.input_shape = (problem.n, problem.c, *(problem.d, problem.h, problem.w)[-axes:])
         self.output_shape = (problem.n, problem.k, *(1, *problem.output_size)[-axes:])
-        nhwc = convolution is not None and convolution.problem.layout == "nhwc"
-        self.format = _CHANNELS_LAST[axes] if nhwc else _contiguous
-        self.wanted = _CHANNELS_LAST[axes] if problem.layout == "nhwc" else _contiguous
+        self.last = convolution is not None and convolution.problem.layout == "nhwc"
+        self.wanted_last = problem.layout == "nhwc"
 
 
 _fingerprints: dict[str, str] = {}
@@ -187,8 +169,7 @@ def problem_for(
         problem = problem.replace(dtype=":".join([problem.dtype] * 3 + ["f32"]))
     if how.precision == "auto" and dtype == "float32":
         problem = problem.replace(precision=allowed_precision(x.get_device() if x.is_cuda else -1))
-    nhwc = wants_channels_last(x) or wants_channels_last(weight)
-    return problem.replace(layout="nhwc") if nhwc else problem
+    return problem.replace(layout="nhwc") if output_last(x, weight) else problem
 
 
 def refuse_in_capture(problem: Problem, device: str) -> None:
@@ -264,7 +245,7 @@ def run(
     dtype = x.dtype
     if dtype not in TYPES or weight.dtype is not dtype:
         y = of_other_types(x, weight, bias, how, residual)
-        return y.contiguous(memory_format=output_format(x, weight))
+        return laid(y, output_last(x, weight))
     index, capturing, stream = -1, False, 0
     if x.is_cuda:
         index, capturing = x.get_device(), _capturing()
@@ -275,13 +256,13 @@ def run(
     if x.dim() != len(how.stride) + 2 or weight.dim() != x.dim():
         problem_of_shapes(x.shape, weight.shape, bias is not None, axes=how.axes)  # raises
     if x.is_contiguous() and weight.is_contiguous() and x.stride(1) != 1 and weight.stride(1) != 1:
-        lies, format = True, _contiguous
+        as_wanted, last = True, False
     else:
-        format = output_format(x, weight)
-        lies = x.is_contiguous(memory_format=format)
+        last = output_last(x, weight)
+        as_wanted = lies(x, last)
     # Nothing is checked twice: shapes when they are planned, weight and bias when they are packed.
     key = (
-        x.shape, weight.shape, None if bias is None else bias.dtype, how, precision, index, format, dtype,
+        x.shape, weight.shape, None if bias is None else bias.dtype, how, precision, index, last, dtype,
         residual is None, None if cache is None else cache.shape,
     )  # fmt: skip
     planned = PLANS.peek(key)
@@ -309,7 +290,7 @@ def run(
     # cuDNN's workspace is ours and of one stream: a graph takes PyTorch's, from the graph's own memory.
     if convolution is None or (capturing and convolution.plan.algorithm == "cudnn"):
         y = pytorch_convolution(x, weight, bias, how, residual)
-        return y.contiguous(memory_format=format)
+        return laid(y, last)
     if capturing:
         _recorded.add(convolution)
     if capturing and how.reuse and _hold(weight, bias, how) and (recorded := PACKS.record(weight, bias, convolution)):
@@ -318,9 +299,9 @@ def run(
         kept, packed = pack(convolution, weight, bias, x, stream)
     else:
         kept, packed = packed_weights(convolution, weight, bias, x, stream)
-    y = launched(planned, x, packed, residual, format, stream, lies, cache, cache_out)
+    y = launched(planned, x, packed, residual, last, stream, as_wanted, cache, cache_out)
     if offer is not None:
-        offer(kept, packed, stream, planned.format is not _contiguous, y)
+        offer(kept, packed, stream, planned.last, y)
     del kept  # freed in the order of the stream
     return y
 
@@ -335,30 +316,27 @@ def _hold(weight: Tensor, bias: Tensor | None, how: How) -> bool:
 
 
 def launched(
-    planned: Planned, x: Tensor, packed: int, residual: Tensor | None, format: torch.memory_format, stream: int,
-    lies: bool | None = None, cache: Tensor | None = None, cache_out: Tensor | None = None,
+    planned: Planned, x: Tensor, packed: int, residual: Tensor | None, last: bool, stream: int,
+    as_wanted: bool | None = None, cache: Tensor | None = None, cache_out: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """y, which lies as `format` says, of a convolution with its weights packed at that address. `lies`: whether x lies
+    """y, channels last or first, of a convolution with its weights packed at that address. `as_wanted`: whether x lies
     so, too, where that is known."""
-    own, convolution = planned.format, planned.convolution
+    own, convolution = planned.last, planned.convolution
     assert convolution is not None
-    if lies is None or own is not format:
-        lies = x.is_contiguous(memory_format=own)
+    if as_wanted is None or own is not last:
+        as_wanted = lies(x, own)
     address = x.data_ptr()
-    if not lies or address & 3 or x.is_neg():
-        x = x.resolve_neg().clone(memory_format=own)
+    if not as_wanted or address & 3 or x.is_neg():
+        x = copied(x, own)
         address = x.data_ptr()
-    if own is _contiguous:
-        y = x.new_empty(planned.output_shape)
-    else:
-        y = torch.empty(planned.output_shape, dtype=x.dtype, device=x.device, memory_format=own)
+    y = empty(planned.output_shape, x, own)
     if residual is cache is cache_out is None:
         convolution.run_raw(address, packed, y.data_ptr(), stream)
     else:
         added = None if residual is None else _read_as(residual, x, own)
         before = None if cache is None else _read_as(cache, x, own)
         # Frames may be kept where the cache lies, once y is there; others are copied by PyTorch.
-        written = cache_out is not None and cache_out.is_contiguous(memory_format=own) and not cache_out.is_neg()
+        written = cache_out is not None and lies(cache_out, own) and not cache_out.is_neg()
         written = written and (cache_out is not cache or before is cache)
         convolution.run_tensors_raw(
             x=address, residual=0 if added is None else added.data_ptr(), y=y.data_ptr(), packed=packed, stream=stream,
@@ -370,23 +348,18 @@ def launched(
                 torch.autograd.graph.increment_version(cache_out)
             else:
                 keep_frames(cache_out, cache, x)
-    return y if own is format else y.contiguous(memory_format=format)
+    return y if own is last else laid(y, last)
 
 
-def _read_as(residual: Tensor, x: Tensor, format: torch.memory_format) -> Tensor:
+def _read_as(residual: Tensor, x: Tensor, last: bool) -> Tensor:
     """Itself, or a copy that a kernel can read."""
     if residual.device != x.device:
         check_like(residual, "residual", x)
-    if residual.is_contiguous(memory_format=format) and not residual.data_ptr() & 3 and not residual.is_neg():
+    if lies(residual, last) and not residual.data_ptr() & 3 and not residual.is_neg():
         return residual
-    return residual.resolve_neg().clone(memory_format=format)
+    return copied(residual, last)
 
 
 def kernel(x: Tensor, weight: Tensor, bias: Tensor | None, *words: Any) -> Tensor:
     """`run`, as the dispatcher calls it."""
     return run(x, weight, bias, How.of(*words))
-
-
-def output_format(x: Tensor, weight: Tensor) -> torch.memory_format:
-    """The format of y: channels last where x or the weight lies so."""
-    return _CHANNELS_LAST[x.dim() - 2] if wants_channels_last(x) or wants_channels_last(weight) else _contiguous

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
 
-from ..run import wants_channels_last
+from ..layout import wants_channels_last
 from .operators.norms import NormsAsTheyLie, take_offsets
 from .operators.pools import PoolsByRows
 from .operators.tidy import tidied

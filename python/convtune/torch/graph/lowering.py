@@ -22,7 +22,7 @@ from torch import Tensor
 
 from ..native import bound as bound_in_c
 from ..native import is_native
-from ..packed import conv2d_packed, fields_of, layout_of, planned
+from ..packed import conv2d_packed, fields_of, layout_of, output_shape, planned
 from ..run import Planned
 
 __all__ = ["bound", "install"]
@@ -54,8 +54,11 @@ def bound(plan: str, index: int) -> Callable[..., None]:
 
 def _dense(size: Any, layout: str) -> list[Any]:
     """Strides."""
-    n, c, h, w = size
-    return [h * w * c, 1, w * c, c] if layout == "nhwc" else [c * h * w, h * w, w, 1]
+    order = [0, *range(2, len(size)), 1] if layout == "nhwc" else range(len(size))
+    strides, stride = [1] * len(size), 1
+    for axis in reversed(order):
+        strides[axis], stride = stride, stride * size[axis]
+    return strides
 
 
 @cache
@@ -89,7 +92,7 @@ def install() -> None:
         problem, own = fields_of(plan)[1], layout_of(plan)
         if V.graph.cpp_wrapper or own != problem.layout:  # it has no Python; it makes a copy of y
             return as_operator(x, packed, residual, plan)
-        device, size = x.get_device(), [problem.n, problem.k, *problem.output_size]
+        device, size = x.get_device(), list(output_shape(problem, len(x.get_size()) - 2))
         y = ir.FixedLayout(device, x.get_dtype(), size, _dense(size, own))
         images = [one for one in (x, residual) if one is not None]
         images = [ir.ExternKernel.require_exact_strides(one, _dense(one.get_size(), own)) for one in images]

@@ -15,7 +15,8 @@ from ..folding import Fold
 from ..fused import conv2d_fused
 from ..how import How
 from ..packed import conv2d_packed, layout_of
-from ..run import TYPES, output_format
+from ..layout import laid, lies, output_last
+from ..run import TYPES
 
 __all__ = ["Chain", "Weights", "activation_of_node", "aten", "chains", "only_user", "rewrite"]
 
@@ -74,8 +75,8 @@ class Chain:
     @property
     def how(self) -> How:
         arguments: tuple[Any, ...] = self.convolution.args
-        _, _, _, stride, (vertical, horizontal), dilation, _, _, groups = arguments
-        return How(tuple(stride), (vertical, horizontal) * 2, tuple(dilation), groups, activation=self.activation)  # type: ignore[arg-type]
+        _, _, _, stride, padding, dilation, _, _, groups = arguments
+        return How(tuple(stride), tuple(padding) * 2, tuple(dilation), groups, activation=self.activation)  # type: ignore[arg-type]
 
 
 def only_user(node: Node) -> Node | None:
@@ -122,7 +123,7 @@ class Weights:
 
 
 def _takes(node: Node, weights: Weights) -> bool:
-    """A 2-D convolution forward with weights that stay, of types that the operator has."""
+    """A convolution forward of one to three axes with weights that stay, of types that the operator has."""
     if node.target is not aten.convolution.default:
         return False
     x, weight, bias, _, _, _, transposed, _, _ = node.args
@@ -130,7 +131,7 @@ def _takes(node: Node, weights: Weights) -> bool:
     return (
         not transposed
         and weights.are_static(weight, bias)
-        and all(value.dim() == 4 and value.dtype in TYPES for value in values)
+        and all(value.dim() in (3, 4, 5) and value.dtype in TYPES for value in values)
         and values[0].dtype is values[1].dtype
         and values[0].device.type in ("cpu", "cuda")
     )
@@ -171,11 +172,11 @@ def _chain(node: Node, weights: Weights, taken: set[Node]) -> Chain | None:
     would write it."""
     x, weight, bias = node.args[:3]
     value = node.meta["val"]
-    format = output_format(x.meta["val"], weight.meta["val"])  # type: ignore[union-attr]
+    channels_last = output_last(x.meta["val"], weight.meta["val"])  # type: ignore[union-attr]
 
     def fits(tail: Node) -> bool:
         val = tail.meta["val"]
-        return tail not in taken and val.dtype is value.dtype and val.is_contiguous(memory_format=format)
+        return tail not in taken and val.dtype is value.dtype and lies(val, channels_last)
 
     if not fits(node):
         return None
@@ -219,16 +220,17 @@ def _dense(graph: Graph, node: Node | None, plan: str) -> Node | None:
     here it is inductor's, which makes it beside other passes, and in a third of the time."""
     if node is None or node.op == "placeholder":
         return node
-    wanted = torch.channels_last if layout_of(plan) == "nhwc" else torch.contiguous_format
-    value, how = node.meta["val"], {"memory_format": wanted}
-    if value.is_contiguous(memory_format=torch.channels_last) or value.is_contiguous():
+    value, last = node.meta["val"], layout_of(plan) == "nhwc"
+    if value.dim() == 3 or lies(value, True) or lies(value, False):  # of rows no format says that channels come last
         return node
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    how = {"memory_format": formats[value.dim()] if last else torch.contiguous_format}
     for user in node.users:
         if user.target is aten.clone.default and user.kwargs == how and "convtune" in user.meta:
             return user
     with graph.inserting_after(node):
         copy = graph.call_function(aten.clone.default, (node,), how)
-    copy.meta.update(val=value.contiguous(memory_format=wanted), convtune=True)
+    copy.meta.update(val=laid(value, last), convtune=True)
     return copy
 
 

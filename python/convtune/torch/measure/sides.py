@@ -15,7 +15,7 @@ from ..frames import joined
 from ..functional import call, call_with_cache
 from ..how import How, edges_of
 from ..native import forward
-from ..run import activated, problem_for, pytorch_convolution
+from ..run import PYTORCHS, activated, problem_for, pytorch_convolution
 
 __all__ = ["Fused", "FusedSides", "Sides", "how_of", "random"]
 
@@ -29,7 +29,7 @@ def random(shape: Any, strides: Any, dtype: torch.dtype, device: torch.device) -
 
 
 def how_of(module: Any) -> How:
-    """A torch.nn.Conv2d's or Conv3d's own, with its zero padding."""
+    """A torch.nn.Conv1d's, Conv2d's or Conv3d's own, with its zero padding."""
     return How(module.stride, edges_of(module), module.dilation, module.groups)
 
 
@@ -78,8 +78,7 @@ class Sides:
         stride, edges, dilation, groups = self.how.geometry
         axes = self.how.axes
         edges_or_same = edges[:axes] if edges[:axes] == edges[axes:] else "same"
-        convolve: Any = torch.conv3d if axes == 3 else torch.conv2d
-        return convolve(self.x, self.weight, self.pytorch_bias, stride, edges_or_same, dilation, groups)  # type: ignore[no-any-return]
+        return PYTORCHS[axes](self.x, self.weight, self.pytorch_bias, stride, edges_or_same, dilation, groups)  # type: ignore[no-any-return]
 
     def convtune(self, line: str) -> Callable[[], Tensor]:
         how = replace(self.how, choices=line)

@@ -183,10 +183,11 @@ def _computed(module: Any, behind: Followers, x: Tensor) -> Tensor | None:
     words = module.precision, behind.activation, module.choices
     made = _known_weights(module.led, behind.norm, x, sources)
     if made is not None:
-        y = call_if_ready(x, *made, module.stride, module.padding, module.dilation, module.groups, *words, None)
+        axes = len(module.kernel_size)
+        y = call_if_ready(axes, x, *made, module.stride, module.padding, module.dilation, module.groups, *words, None)
         if y is not None:
             return y
-    if x.dim() != 4 or not is_plain(x, weight, bias):
+    if x.dim() != weight.dim() or not is_plain(x, weight, bias):
         return None
     made = _weights(module.led, behind.norm, x, sources)
     if made is None:

@@ -25,18 +25,20 @@ from .structure import Followers
 __all__ = ["Seen", "find", "grouped"]
 
 # Attributes of a swapped module: a subclass that has one of these means something else by it.
+_MODULES = nn.Conv1d, nn.Conv2d, nn.Conv3d
+_FUNCTIONS = torch.conv1d, torch.conv2d, torch.conv3d
 _OUR_NAMES = frozenset(name for name in dir(Conv3d) if not hasattr(nn.Conv3d, name))
 
 
 class _CountedConvolutions(TorchFunctionMode):
-    """How often torch.conv2d and torch.conv3d are called, by modules or otherwise."""
+    """How often torch.conv1d to conv3d are called, by modules or otherwise."""
 
     def __init__(self) -> None:
         super().__init__()
         self.count = 0
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.count += func in (torch.conv2d, torch.conv3d)
+        self.count += func in _FUNCTIONS
         return func(*args, **(kwargs or {}))
 
 
@@ -83,19 +85,22 @@ class Seen:
 
 
 def _calls_conv_forward(module: nn.Module) -> bool:
-    """True of a Conv3d, and of a subclass that leaves the convolution itself, behind what its forward does, to PyTorch's
-    `_conv_forward`. Parametrized ones are taken apart by their class, which has to stay."""
+    """True of a Conv1d or Conv3d, and of a subclass that leaves the convolution itself, behind what its forward does, to
+    PyTorch's `_conv_forward`. Parametrized ones are taken apart by their class, which has to stay."""
     kind: Any = type(module)
+    base: Any = next((one for one in (nn.Conv1d, nn.Conv3d) if isinstance(module, one)), None)
     return (
-        isinstance(module, nn.Conv3d)
-        and kind._conv_forward is nn.Conv3d._conv_forward
+        base is not None
+        and kind._conv_forward is base._conv_forward
         and not is_parametrized(module)
-        and not any(name in vars(base) for base in kind.__mro__ if base not in nn.Conv3d.__mro__ for name in _OUR_NAMES)
+        and not any(name in vars(one) for one in kind.__mro__ if one not in base.__mro__ for name in _OUR_NAMES)
     )
 
 
 def _refusal(module: Any, x: Tensor) -> str:
     """Why that call is none of ours; "" where it is."""
+    if is_parametrized(module) or "weight" not in module._parameters:
+        return "left: its weight is computed in every forward (weight_norm, a parametrization); remove that first"
     if type(module) is not nn.Conv2d and not _calls_conv_forward(module):
         return f"left: it is a {type(module).__name__}"
     if type(x) is not Tensor or not (x.is_cuda or x.is_cpu):
@@ -166,7 +171,7 @@ def find(
     names: dict[int, str] = {}
     hooks, wrapped = [], []
     for name, module in model.named_modules():
-        if not isinstance(module, (nn.Conv2d, nn.Conv3d)):
+        if not isinstance(module, _MODULES):
             continue
         names[id(module)] = name
         if _calls_conv_forward(module) and "_conv_forward" not in vars(module):

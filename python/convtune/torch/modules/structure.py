@@ -22,6 +22,8 @@ __all__ = ["Caller", "Followers", "followers", "is_watched"]
 
 _INTERNAL = frozenset(vars(nn.Module()))
 _REPORT = "convtune_report"
+_CONVOLUTIONS = nn.Conv1d, nn.Conv2d, nn.Conv3d
+_NORMS = nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d
 # Attributes of activations that say what they compute.
 _SETTINGS = ("min_val", "max_val", "negative_slope", "approximate")
 
@@ -65,7 +67,7 @@ class Caller:
 class Followers:
     """The modules behind a convolution and what they compute."""
 
-    def __init__(self, norm: nn.BatchNorm2d | None, act: nn.Module | None, activation: str, caller: Caller) -> None:
+    def __init__(self, norm: nn.Module | None, act: nn.Module | None, activation: str, caller: Caller) -> None:
         self.norm, self.act, self.activation, self.caller = norm, act, activation, caller
         self.modules: list[nn.Module] = [one for one in (norm, act) if one is not None]
         self.parts = [part for one in self.modules for part in one.modules()]
@@ -115,9 +117,9 @@ def _activation(module: nn.Module) -> str:
 
 def _norm_of(module: Any) -> str | None:
     """The activation inside of a batch norm in eval mode: timm's have one. None for all other modules."""
-    if not isinstance(module, nn.BatchNorm2d) or module.running_mean is None or module.running_var is None:
+    if not isinstance(module, _NORMS) or module.running_mean is None or module.running_var is None:
         return None
-    if type(module) is nn.BatchNorm2d:
+    if type(module) in _NORMS:
         return "none"
     if type(module).__name__ == "BatchNormAct2d" and type(module).__module__.startswith("timm."):
         plain = type(getattr(module, "drop", nn.Identity())) is nn.Identity
@@ -145,7 +147,7 @@ class _Tracer(Tracer):
             return self.trace(model, concrete_args=optional if plain and optional else None)
 
     def is_leaf_module(self, module: nn.Module, name: str) -> bool:
-        return isinstance(module, (nn.Conv2d, nn.BatchNorm2d)) or super().is_leaf_module(module, name)
+        return isinstance(module, (*_CONVOLUTIONS, *_NORMS)) or super().is_leaf_module(module, name)
 
     def call_module(self, module: nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
         if self.is_leaf_module(module, self.path_of_module(module)):
@@ -227,7 +229,7 @@ def followers(model: nn.Module) -> dict[nn.Module, Followers]:
     for graph in graphs:
         for node, convolution in graph.modules.items():
             called = graph.callers[node]
-            if type(convolution) is not nn.Conv2d or not once(convolution) or called is None:
+            if type(convolution) not in _CONVOLUTIONS or not once(convolution) or called is None:
                 continue
             nodes, norm, act, activation = [node], None, None, "none"
             behind = next_of(node, graph)

@@ -6,16 +6,17 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 import torch
 
 from ..._contest import Contest, contest
 from ...errors import InvalidArgument
-from ...nn import Conv2d, Conv3d
+from ...nn import Conv1d, Conv2d, Conv3d
 from ...optimize_report import Layer
 from ..measure.timing import calls_of_a_sample, wall_us
-from .handover import hand_over, take_back
+from .handover import hand_over, made_of, take_back
 from .joining import joining
 from .structure import Followers
 
@@ -30,14 +31,22 @@ _Sides = tuple[Callable[[], float], Callable[[], float]]
 _ROUNDS = 10  # that a proof needs, of four samples each, whatever time they take
 
 
-_OURS: dict[type, type] = {torch.nn.Conv2d: Conv2d, torch.nn.Conv3d: Conv3d}
+_OURS: dict[type, type] = {one._pytorchs: one for one in (Conv1d, Conv2d, Conv3d)}
 _PYTORCHS = {ours: theirs for theirs, ours in _OURS.items()}
+_OUR_TYPES = tuple(_PYTORCHS)
+
+
+@cache
+def _convolving(kind: type) -> type:
+    """That subclass of torch.nn.Conv1d, whose forward stays, but the convolution that it calls is convtune's."""
+    return made_of(kind, _convolving, Conv1d, forward=kind.forward)  # type: ignore[attr-defined]
 
 
 def swap(module: Any, choices: str, training: bool, behind: Followers | None = None) -> None:
     """Makes the module convtune's in place: parameters, hooks, names and whoever holds the module stay as they are."""
-    if not isinstance(module, (Conv2d, Conv3d)):  # a contest swaps before each sample, so perhaps twice in a row
-        module.__class__ = _OURS.get(type(module)) or joining(type(module))
+    if not isinstance(module, _OUR_TYPES):  # a contest swaps before each sample, so perhaps twice in a row
+        subclass = joining if isinstance(module, torch.nn.Conv3d) else _convolving
+        module.__class__ = _OURS.get(type(module)) or subclass(type(module))
     if behind is not None:
         hand_over(module, behind)
     module.choices = choices
@@ -46,7 +55,7 @@ def swap(module: Any, choices: str, training: bool, behind: Followers | None = N
 
 def unswap(model: torch.nn.Module) -> None:
     """Undoes `swap` in place: every module of the model that was swapped is PyTorch's again."""
-    swapped: list[Any] = [one for one in model.modules() if isinstance(one, (Conv2d, Conv3d)) and "choices" in vars(one)]
+    swapped: list[Any] = [one for one in model.modules() if isinstance(one, _OUR_TYPES) and "choices" in vars(one)]
     take_back(model)
     for module in swapped:
         module.__class__ = _PYTORCHS.get(type(module), type(module))
