@@ -172,7 +172,8 @@ class Row:
         for layer in reference.children():
             y = layer(x)
             moved = x.element_size() * (x.numel() + y.numel() + layer.weight.numel())
-            products = 2 * y.numel() * layer.weight[0].numel() * x.element_size() / 4  # half precision needs twice as many
+            multiplied = x if "Transpose" in type(layer).__name__ else y  # each of its numbers meets all of a filter's
+            products = 2 * multiplied.numel() * layer.weight[0].numel() * x.element_size() / 4  # half precision needs twice as many
             total += max(moved / bandwidth, products / flops)
             x = y
         return 1e3 * total
