@@ -34,6 +34,7 @@ const std::vector<const Algorithm*>& cuda_algorithms() {
         &cuda::direct_depthwise_half_sm90(),
         &cuda::direct_depthwise_half(),
         &cuda::direct_depthwise_sm80(),
+        &cuda::direct_depthwise_3d_sm80(),
         &cuda::direct_patch_sm90(),
         &cuda::direct_body_sm90(),
         &cuda::direct_stem_sm90(),

@@ -205,6 +205,13 @@ inline std::vector<ConvProblem> small_problems() {
            "mb1ic40id1ih9iw12oc24kd3kh3kw3pd2ph1pw1 pad_back=0 cache=1 residual=1",
            "mb2ic72id3ih6iw9oc40kd3kh3kw3sd2sh2sw2pd2ph1pw1 layout=nhwc pad_back=0 cache=2",
            "mb1ic64id2ih10iw7oc72kd3kh1kw1dd1dh0dw0pd4ph0pw0 pad_back=0 cache=3 bias=0",
+           // Depthwise in three dimensions: causal, by strides, dilated over time; large filters; rows of any length.
+           "mb2g24ic24id9ih12iw16oc24kd3kh3kw3pd1ph1pw1 layout=nhwc act=relu",
+           "mb2g16ic16id7ih9iw16oc16kd3kh3kw3pd2ph1pw1 pad_back=0",
+           "mb1g20ic20id8ih7iw9oc20kd3kh3kw3sd2sh2sw2pd1ph1pw1 residual=1",
+           "mb1g12ic12id6ih10iw12oc12kd5kh5kw5pd2ph2pw2 residual=1 act=relu",
+           "mb1g9ic9id7ih8iw11oc9kd3kh2kw3sd1sh1sw2dd1dh0dw1pd2ph1pw2 layout=nhwc",
+           "mb2g6ic6id4ih5iw7oc6kd1kh3kw3sd3sh1sw1pd0ph1pw1 bias=0",
        })
     problems.push_back(tf32(line));
   return with_halves(problems);

@@ -7,6 +7,7 @@ namespace convtune::cuda {
 
 const Algorithm& direct_body_half_sm90();
 const Algorithm& direct_body_sm90();
+const Algorithm& direct_depthwise_3d_sm80();
 const Algorithm& direct_depthwise_half();
 const Algorithm& direct_depthwise_half_sm90();
 const Algorithm& direct_depthwise_sm80();
