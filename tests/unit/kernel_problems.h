@@ -205,6 +205,14 @@ inline std::vector<ConvProblem> small_problems() {
            "mb1ic40id1ih9iw12oc24kd3kh3kw3pd2ph1pw1 pad_back=0 cache=1 residual=1",
            "mb2ic72id3ih6iw9oc40kd3kh3kw3sd2sh2sw2pd2ph1pw1 layout=nhwc pad_back=0 cache=2",
            "mb1ic64id2ih10iw7oc72kd3kh1kw1dd1dh0dw0pd4ph0pw0 pad_back=0 cache=3 bias=0",
+           // First layers in three dimensions: padded, by strides, dilated over time, with filters of any edges.
+           "mb2ic3id6ih12iw16oc20kd3kh3kw3pd1ph1pw1 act=relu",
+           "mb2ic3id9ih11iw12oc16kd3kh5kw7sd2sh1sw1pd2ph2pw3",
+           "mb1ic2id8ih13iw10oc24kd3kh4kw2sd1sh2sw2dd1dh0dw0pd2ph1pw1 pad_back=0",
+           // Few channels a group in three dimensions.
+           "g8mb2ic32id5ih10iw13oc32kd3kh3kw3pd1ph1pw1 layout=nhwc act=relu",
+           "g3mb1ic36id6ih9iw11oc60kd3kh3kw2sd2sh2sw2dd0dh0dw1pd2ph1pw1 layout=nhwc",
+           "g2mb1ic112id4ih9iw9oc112kd2kh3kw3dd1dh0dw0pd1ph1pw1 residual=1 dtype=f16 precision=fp16",
            // Depthwise in three dimensions: causal, by strides, dilated over time; large filters; rows of any length.
            "mb2g24ic24id9ih12iw16oc24kd3kh3kw3pd1ph1pw1 layout=nhwc act=relu",
            "mb2g16ic16id7ih9iw16oc16kd3kh3kw3pd2ph1pw1 pad_back=0",

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "cuda/algorithms/direct_body_sm90/config.h"
+#include "cuda/algorithms/direct_depthwise_3d_sm80/config.h"
 #include "cuda/algorithms/direct_depthwise_sm80/config.h"
 #include "cuda/algorithms/direct_fma_sm80/config.h"
 #include "cuda/algorithms/direct_grouped_half/config.h"
@@ -61,22 +62,28 @@ void expect_all(const Algorithm& algorithm, const std::vector<const char*>& prob
 TEST(Packed, HasEveryWeightOnce) {
   expect_all<DirectBodySm90>(cuda::direct_body_sm90(),
                              {"mb2ic21ih13oc70kh3ph1", "mb2ic16ih9oc64kh1", "mb1ic9ih12oc130kh2kw5sh2"});
+  expect_all<DirectDepthwise3dSm80>(
+      cuda::direct_depthwise_3d_sm80(),
+      {"mb2g20ic20id5ih9iw9oc20kd3kh3kw3 layout=nhwc", "mb2g5ic5id7ih9iw9oc5kd2kh3kw3sd2sh1sw1"});
   expect_all<DirectDepthwiseSm80>(cuda::direct_depthwise_sm80(),
                                   {"mb2g20ic20ih9oc20kh3ph1 layout=nhwc", "mb1g5ic5ih30oc5kh7 layout=nhwc"});
   expect_all<DirectFmaSm80>(cuda::direct_fma_sm80(),
                             {"mb2g12ic12ih9oc12kh3ph1", "mb2g4ic8ih12oc20kh3kw2", "mb1ic3ih12oc7kh3"}, true);
   expect_all<DirectGroupedHalf>(
       cuda::direct_grouped_half(),
-      {"g6mb2ic36ih9oc54kh3sh2ph1 layout=nhwc dtype=bf16", "g4mb1ic64ih9oc64kh1 layout=nhwc dtype=f16"});
+      {"g6mb2ic36ih9oc54kh3sh2ph1 layout=nhwc dtype=bf16", "g4mb1ic64ih9oc64kh1 layout=nhwc dtype=f16",
+       "g3mb1ic60id5ih9iw9oc36kd3kh3kw2 layout=nhwc dtype=bf16"});
   expect_all<DirectPatchSm90>(cuda::direct_patch_sm90(), {"mb2ic3ih64oc70kh16sh16", "mb1ic5ih32oc33kh8sh8"});
   expect_all<ImplicitGemmSm90>(cuda::implicit_gemm_sm90(), {"mb2ic21ih13oc70kh3sh2ph1", "mb2ic40ih9oc33kh1"});
   expect_all<DirectStemSm90>(cuda::direct_stem_sm90(),
                              {"mb2ic3ih64oc96kh11sh4ph2", "mb2ic2ih33iw69oc13kh5kw3sh2sw4ph1pw2"});
-  expect_all<DirectStemSm80>(cuda::direct_stem_sm80(), {"mb2ic3ih32oc35kh7sh2ph3", "mb2ic4ih16oc16kh3ph1"},
-                             false, [](const ConvProblem& problem, const Config& config) {
-                               const cuda::DirectStemPlanned planned(problem);
-                               return planned.laid_out(from_config(config, planned.plain()));
-                             });
+  expect_all<DirectStemSm80>(
+      cuda::direct_stem_sm80(),
+      {"mb2ic3ih32oc35kh7sh2ph3", "mb2ic4ih16oc16kh3ph1", "mb2ic3id8ih16iw16oc20kd3kh5kw3"}, false,
+      [](const ConvProblem& problem, const Config& config) {
+        const cuda::DirectStemPlanned planned(problem);
+        return planned.laid_out(from_config(config, planned.plain()));
+      });
 }
 
 }  // namespace

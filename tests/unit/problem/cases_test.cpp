@@ -97,7 +97,7 @@ TEST(Suites, AreInOrderNamedAndUnique) {
       ++count;
     }
   }
-  EXPECT_THAT(names, ElementsAre("stem", "body", "depthwise", "modern", "half", "video", "edges"));
+  EXPECT_THAT(names, ElementsAre("stem", "body", "depthwise", "modern", "half", "video", "medical", "edges"));
   EXPECT_EQ(suite_names(), names);
   EXPECT_EQ(cases.size(), count);
   EXPECT_EQ(keys.size(), count);
@@ -191,7 +191,7 @@ TEST(LoadSuite, UnknownNamesListTheKnown) {
   for (const char* name : {"", "/nowhere/suite.txt", "/"})
     EXPECT_EQ(
         refusal([&] { load_suite(name); }),
-        fmt::format("'{}' is neither a suite (stem, body, depthwise, modern, half, video, edges, all) nor a "
+        fmt::format("'{}' is neither a suite (stem, body, depthwise, modern, half, video, medical, edges, all) nor a "
                     "file with problems",
                     name));
   EXPECT_THAT(refusal([] { load_suite("steam"); }), HasSubstr("did you mean 'stem'?"));

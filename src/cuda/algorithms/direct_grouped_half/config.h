@@ -9,9 +9,9 @@
 
 namespace convtune {
 
-// A block has `filters` filters of a tile of one image's output: `down` by `across` strips, each of `rows`
-// rows by 8 columns. A warp takes strips for `eights` times 8 filters, whose input it finds in pieces of 8
-// channels, 16 bytes. What of a piece belongs to another group meets weights of zero.
+// A block has `filters` filters of a tile of one frame's output (an image is one): `down` by `across` strips,
+// each of `rows` rows by 8 columns. A warp takes strips for `eights` times 8 filters, whose input it finds in
+// pieces of 8 channels, 16 bytes. What of a piece belongs to another group meets weights of zero.
 struct DirectGroupedHalf {
   ConvExtents conv;
   int rows = 2, down = 1, across = 1, filters = 8, eights = 1, warps = 1, stages = 1, blocks = 1;
@@ -41,7 +41,7 @@ struct DirectGroupedHalf {
   constexpr int bands() const { return ceil_div(conv.p, tile_rows()); }
   constexpr int sides() const { return ceil_div(conv.q, tile_columns()); }
   constexpr int chunks() const { return ceil_div(conv.k, filters); }
-  constexpr long long tiles() const { return 1LL * conv.n * bands() * sides() * chunks(); }
+  constexpr long long tiles() const { return 1LL * conv.n * conv.z * bands() * sides() * chunks(); }
   constexpr int strips() const { return down * across; }
   // A warp's eights, and every how many-th strip it takes.
   constexpr int parts() const { return filters / (8 * eights); }
@@ -96,9 +96,9 @@ struct DirectGroupedHalf {
     return 2 * pair + r - pair * pair_step();
   }
 
-  // ---- A tile's input in shared memory: [row][column % stride][column / stride][piece], 16 bytes each; zero
-  // where there is no image. Columns that outputs beside each other meet lie beside each other, an odd number
-  // of pieces apart, so that eight of them are in banks of their own ----
+  // ---- A tile's input in shared memory: [frame][row][column % stride][column / stride][piece], 16 bytes
+  // each; zero where there is no image. Columns that outputs beside each other meet lie beside each other, an
+  // odd number of pieces apart, so that eight of them are in banks of their own ----
   constexpr int pixel_bytes() const { return 16 * (pieces() + 1 - pieces() % 2); }
   constexpr int window_rows() const {  // per strip
     return (rows - 1) * conv.stride_h + (conv.r - 1) * conv.dilation_h + 1;
@@ -111,7 +111,8 @@ struct DirectGroupedHalf {
   }
   constexpr int phase_columns() const { return ceil_div(input_columns(), conv.stride_w); }
   constexpr int row_bytes() const { return pixel_bytes() * conv.stride_w * phase_columns(); }
-  constexpr int tile_bytes() const { return input_rows() * row_bytes(); }
+  constexpr int frame_bytes() const { return input_rows() * row_bytes(); }
+  constexpr int tile_bytes() const { return conv.t * frame_bytes(); }
   constexpr int column_offset(int column) const {  // per tile's row, or of a tap's column
     return pixel_bytes() * (column % conv.stride_w * phase_columns() + column / conv.stride_w);
   }
@@ -119,13 +120,16 @@ struct DirectGroupedHalf {
   constexpr int first_row(int band) const { return band * tile_rows() * conv.stride_h - conv.pad_top; }
   constexpr int first_column(int side) const { return side * tile_columns() * conv.stride_w - conv.pad_left; }
 
-  // ---- Weights: [eight][piece][column][pair][lane][4 halves], as a lane has them in operands of products
+  // ---- Weights: [eight][frame][piece][column][pair][lane][4 halves], as a lane has them in operands of
+  // products
   // ----
   constexpr int taps() const { return conv.r * conv.s; }
   constexpr int piece_words() const { return 32 * conv.s * column_words(); }
-  constexpr int eight_words() const { return span() * piece_words(); }
+  constexpr int eight_words() const { return conv.t * span() * piece_words(); }
   // A few stay in registers, others in shared memory.
-  constexpr bool kept() const { return span() == 1 && eights * conv.s * column_words() <= kMostKept; }
+  constexpr bool kept() const {
+    return conv.t * span() == 1 && eights * conv.s * column_words() <= kMostKept;
+  }
   constexpr Packed packed() const {
     // An infinity among them makes NaN of a sum, which is then computed again.
     return {1LL * chunks() * (filters / 8) * eight_words(), conv.weights(), conv.k, false};
@@ -134,14 +138,15 @@ struct DirectGroupedHalf {
     const int lane = static_cast<int>(i / 4 % 32);
     const int r = static_cast<int>(i / 128 % pairs()) * pair_step() + static_cast<int>(i / 2 % 2);
     const int s = static_cast<int>(i / (128 * pairs()) % conv.s);
-    const int of_eight = static_cast<int>(i / (2 * piece_words()) % span());
+    const int of_eight = static_cast<int>(i / (2 * piece_words()) % (conv.t * span()));
     const int eight = static_cast<int>(i / (2 * eight_words())), filter = 8 * eight + lane / 4;
     if (filter >= conv.k || r >= conv.r) return -1;
-    const int piece = chunk_piece(8 * eight / filters) + first_piece(eight) + of_eight;
+    const int piece = chunk_piece(8 * eight / filters) + first_piece(eight) + of_eight % span();
     const int channel = 8 * piece + lane % 4 * 2 + static_cast<int>(i % 2) -
                         filter / conv.group_filters() * conv.group_channels();  // for the group
     if (channel < 0 || channel >= conv.group_channels()) return -1;
-    return ((1LL * filter * conv.group_channels() + channel) * conv.r + r) * conv.s + s;
+    const long long frame = (1LL * filter * conv.group_channels() + channel) * conv.t + of_eight / span();
+    return (frame * conv.r + r) * conv.s + s;
   }
 
   // ---- Shared memory ----
@@ -193,7 +198,7 @@ struct DirectGroupedHalf {
   constexpr bool valid(long long smem_per_block) const {
     return possible() && taps() <= kMostTaps && products() <= kMostProducts && window_rows() <= kMostWindow &&
            strip_warps() <= strips() && 1LL * input_rows() * input_columns() < (1 << 24) &&
-           1LL * input_rows() * row_bytes() < (1 << 24) && smem_bytes() <= smem_per_block &&
+           1LL * conv.t * input_rows() * row_bytes() < (1 << 24) && smem_bytes() <= smem_per_block &&
            registers() <= register_limit() && tiles() < (1LL << 31) && packed().launchable() &&
            conv.offsets_are_ints();
   }

@@ -33,15 +33,15 @@ TileWork work_of(const DirectGroupedHalf& a) {
       a.bands(), [&](int band) { return a.first_row(band); }, a.input_rows(), conv.h);
   const double columns = read_inside(
       a.sides(), [&](int side) { return a.first_column(side); }, a.input_columns(), conv.w);
-  const double copies = 1.0 * a.input_rows() * a.input_columns() * a.pieces() / 32;
+  const double frames = conv.t, copies = frames * a.input_rows() * a.input_columns() * a.pieces() / 32;
   const double eights = a.filters / 8, weights = 4.0 * eights * a.eight_words();
   // The work of a strip: products of all filters, and what all warps load for them.
-  const double doubles = eights * a.span() * a.double_products();
-  const double singles = eights * a.span() * a.single_products();
-  const double sets = 1.0 * a.parts() * (a.shared() ? 1 : a.eights) * a.span();
+  const double doubles = frames * eights * a.span() * a.double_products();
+  const double singles = frames * eights * a.span() * a.single_products();
+  const double sets = frames * a.parts() * (a.shared() ? 1 : a.eights) * a.span();
   const double loads = sets * (a.double_loads() + a.single_loads());
   const double loaded = sets * (4.0 * a.double_loads() + 2.0 * a.single_loads());
-  const double weight_loads = a.kept() ? 0 : eights * a.span() * conv.s * a.pairs();
+  const double weight_loads = a.kept() ? 0 : frames * eights * a.span() * conv.s * a.pairs();
   const double twos = a.depth() * eights;  // products of 16 outputs by 8 filters
   TileWork work;
   work.tiles = static_cast<double>(a.tiles());
@@ -49,7 +49,7 @@ TileWork work_of(const DirectGroupedHalf& a) {
   work.load.instructions = copies * 9;
   work.load.wavefronts = 4 * copies;
   work.load.l2_bytes =
-      16 * rows * columns * a.pieces() / (1.0 * a.bands() * a.sides()) + (a.kept() ? 0 : weights);
+      16 * frames * rows * columns * a.pieces() / (1.0 * a.bands() * a.sides()) + (a.kept() ? 0 : weights);
   work.in_flight_bytes = work.load.l2_bytes;
   work.multiply.products = a.strips() * (doubles + singles / 2);
   work.multiply.instructions = a.strips() * (doubles + singles + loads + weight_loads + 20.0 * a.parts());
@@ -120,8 +120,9 @@ class DirectGroupedHalfAlgorithm final : public KernelAlgorithmOf<DirectGroupedH
 
  private:
   ChannelsLast channels_last() const override { return {.x = true, .y = true}; }
+  bool has_depth() const override { return true; }
   Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
-    if (Support support = first_refusal({needs_sm80(device), takes_half(a)}); !support) return support;
+    if (Support support = first_refusal({needs_sm80(device), takes_half_frames(a)}); !support) return support;
     if (a.groups == 1) return Support::no("it is for several groups");
     // Seven of eight products would be zeros: direct_depthwise_sm80 takes 10 to 20 % less.
     if (a.c == a.groups && a.k == a.groups) return Support::no("it is for more than one filter a channel");

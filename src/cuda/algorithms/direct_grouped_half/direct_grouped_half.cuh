@@ -48,7 +48,7 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, unsigned input,
                                          const WarpWeights<config>& weights) {
   constexpr ConvExtents a = config.conv;
 #pragma unroll 1
-  for (int piece = 0; piece < config.span(); ++piece) {
+  for (int piece = 0; piece < a.t * config.span(); ++piece) {
 #pragma unroll
     for (int s = 0; s < a.s; ++s) {
       Column<config> b[kCount];
@@ -82,7 +82,8 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, unsigned input,
         }
       }
     }
-    input += 16;
+    const bool frame_ends = a.t > 1 && (piece + 1) % config.span() == 0;
+    input += frame_ends ? config.frame_bytes() - 16 * (config.span() - 1) : 16;
   }
 }
 
@@ -100,7 +101,7 @@ __device__ __noinline__ void compute_exactly(const void* __restrict__ x, const f
       const int k = part.first_filter() + i % config.filters, at = i / config.filters;
       const int p = part.p() + at / config.tile_columns(), q = part.q() + at % config.tile_columns();
       if (p >= a.p || q >= a.q || k >= a.k) continue;
-      store_exact_output<config>(x, packed, residual, y, part.image, k, p, q);
+      store_exact_output<config>(x, packed, residual, y, part.frame / a.z, k, p, q, part.frame % a.z);
     }
   }
 }
@@ -160,7 +161,7 @@ __global__ void __launch_bounds__(config.threads(), config.blocks)
     ptx::cp_async_wait_group<0>();
     __syncthreads();  // the tile has come, and nobody needs the one before
     const Part<config> part(tile);
-    const long long image = static_cast<long long>(part.image) * (a.p * a.q * a.k);
+    const long long image = static_cast<long long>(part.frame) * (a.p * a.q * a.k);
     const int first_strip = warp / config.parts();
     const auto row_of = [&](int strip) { return part.p() + strip / config.across * config.rows; };
     const auto column_of = [&](int strip) { return part.q() + strip % config.across * 8; };

@@ -10,7 +10,7 @@ namespace convtune::direct_grouped_half {
 // has read.
 template <DirectGroupedHalf config>
 struct Part {
-  int chunk, side, band, image;
+  int chunk, side, band, frame;  // frame: of all images
 
   __device__ explicit Part(unsigned block) {
     chunk = static_cast<int>(block % config.chunks());
@@ -18,28 +18,31 @@ struct Part {
     side = static_cast<int>(block % config.sides());
     block /= config.sides();
     band = static_cast<int>(block % config.bands());
-    image = static_cast<int>(block / config.bands());
+    frame = static_cast<int>(block / config.bands());
   }
   __device__ int first_filter() const { return chunk * config.filters; }
   __device__ int p() const { return band * config.tile_rows(); }
   __device__ int q() const { return side * config.tile_columns(); }
 };
 
-// Rows by warps, columns and their pieces by lanes.
+// A frame of a tile: rows by warps, columns and their pieces by lanes. It has zeros where there is none.
 template <DirectGroupedHalf config>
-__device__ __forceinline__ void load_tile(const unsigned short* __restrict__ x, const Part<config>& part,
-                                          unsigned to, int warp, int lane) {
+__device__ __forceinline__ void load_frame(const unsigned short* __restrict__ x, const Part<config>& part,
+                                           int t, unsigned to, int warp, int lane) {
   constexpr ConvExtents a = config.conv;
   constexpr int kPieces = config.pieces();
   const int top = config.first_row(part.band), left = config.first_column(part.side);
   const int first_channel = 8 * config.chunk_piece(part.chunk);
-  const unsigned short* const image = x + static_cast<long long>(part.image) * (a.h * a.w * a.c);
+  const int in_image = part.frame % a.z * a.stride_d - a.pad_front + t * a.dilation_d;
+  const bool exists = !a.has_depth() || (in_image >= 0 && in_image < a.d);
+  const int frame = a.has_depth() ? part.frame / a.z * a.d + in_image : part.frame;
+  const unsigned short* const image = x + static_cast<long long>(frame) * (a.h * a.w * a.c);
   constexpr int kRows = config.input_rows(), kTurns = ceil_div(kRows, config.warps);
 #pragma unroll 1
   for (unsigned i = lane; i < config.input_columns() * kPieces; i += 32) {
     const int piece = i % kPieces, tile_column = i / kPieces;
     const int column = left + tile_column, channel = first_channel + 8 * piece;
-    const bool inside = column >= 0 && column < a.w && channel < a.c;
+    const bool inside = exists && column >= 0 && column < a.w && channel < a.c;
     const unsigned short* const from = image + ((top + warp) * a.w + column) * a.c + channel;
     const unsigned there = to + 16 * piece + config.column_offset(tile_column) + warp * config.row_bytes();
     // Conditions within statements: loops of a few rows each, with a branch a row, took half of all
@@ -63,6 +66,14 @@ __device__ __forceinline__ void load_tile(const unsigned short* __restrict__ x, 
       }
     }
   }
+}
+
+template <DirectGroupedHalf config>
+__device__ __forceinline__ void load_tile(const unsigned short* __restrict__ x, const Part<config>& part,
+                                          unsigned to, int warp, int lane) {
+#pragma unroll 1
+  for (int t = 0; t < config.conv.t; ++t)
+    load_frame<config>(x, part, t, to + t * config.frame_bytes(), warp, lane);
 }
 
 // A lane's weights of 8 filters at a column.

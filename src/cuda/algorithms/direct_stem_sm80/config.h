@@ -50,8 +50,11 @@ struct DirectStemSm80 {
   constexpr int bands() const { return ceil_div(conv.p, band()); }
   constexpr int splits() const { return ceil_div(conv.q, columns()); }  // per row
   constexpr long long all_blocks() const {
-    return static_cast<long long>(conv.n) * bands() * splits() * filter_blocks();
+    return static_cast<long long>(conv.n) * conv.z * bands() * splits() * filter_blocks();
   }
+  // Frames of x that a frame of outputs meets are planes of its window, as channels are: those of a channel
+  // follow each other, as its taps do in a filter.
+  constexpr int planes() const { return conv.c * conv.t; }
 
   // ---- The window: the input that a block needs ----
   // Rows and columns that no filter reaches, where a stride is longer than the filter, are left out.
@@ -85,7 +88,7 @@ struct DirectStemSm80 {
     if (x % pixel_pitch >= conv.s) return -1 << 30;
     return (q + x / pixel_pitch) * conv.stride_w + x % pixel_pitch - conv.pad_left;
   }
-  // Row y of channel c is row y * channels + c in shared memory: so the step from the end of a filter's row
+  // Row y of plane c is row y * planes() + c in shared memory: so the step from the end of a filter's row
   // to the beginning of the next is always the same. Rows of zeros behind them are what a k that is
   // padding meets.
   constexpr int padding_rows() const {
@@ -93,21 +96,21 @@ struct DirectStemSm80 {
            : conv.taps() % 4 ? ceil_div(3, conv.s)
                              : 0;
   }
-  constexpr int smem_rows() const { return window_rows() * conv.c + padding_rows(); }
+  constexpr int smem_rows() const { return window_rows() * planes() + padding_rows(); }
   constexpr int pixel_offset(int row, int column) const {
-    return row * pixel_rows() * conv.c * row_pitch + column * pixel_pitch + lead();
+    return row * pixel_rows() * planes() * row_pitch + column * pixel_pitch + lead();
   }
 
-  // ---- The sum: k is the tap, in the order [filter row][channel][filter column] ----
+  // ---- The sum: k is the tap, in the order [filter row][plane][filter column] ----
   // 4 taps are a group, of which each of 4 threads has one, and 2 groups a k-step.
   constexpr int groups() const { return ceil_div(conv.taps(), 4); }
   constexpr int k_steps() const { return ceil_div(groups(), 2); }
   constexpr int tap_offset(int tap) const { return tap / conv.s * row_pitch + tap % conv.s; }
-  // The weight of a tap, in [channel][filter row][filter column]; -1 for padding.
+  // The weight of a tap, in [plane][filter row][filter column]; -1 for padding.
   constexpr int weight_of(int tap) const {
     if (tap >= conv.taps()) return -1;
-    const int column = tap % conv.s, channel = tap / conv.s % conv.c, row = tap / conv.s / conv.c;
-    return (channel * conv.r + row) * conv.s + column;
+    const int column = tap % conv.s, plane = tap / conv.s % planes(), row = tap / conv.s / planes();
+    return (plane * conv.r + row) * conv.s + column;
   }
   // A group that does not exist has weights of zero; it reads the rows of zeros, or what the first one reads.
   constexpr int group_offset(int group) const {
@@ -249,7 +252,7 @@ struct DirectStemSm80 {
     if (staged && splits() > 1) return false;  // a run would not be one piece of the output
     return (resident() || stages >= 2) && registers() <= register_limit() &&
            instructions() <= kMostInstructions && all_blocks() <= kMostOffset &&
-           static_cast<long long>(conv.c) * conv.h * conv.w <= kMostOffset &&
+           static_cast<long long>(conv.c) * conv.d * conv.h * conv.w <= kMostOffset &&
            static_cast<long long>(conv.q + columns()) * conv.stride_w + conv.s <= kMostOffset &&
            static_cast<long long>(conv.p + band()) * conv.stride_h + conv.r <= kMostOffset;
   }

@@ -59,17 +59,23 @@ class DirectStem final : public KernelAlgorithmOf<DirectStemSm80> {
   DirectStem() : KernelAlgorithmOf("direct_stem_sm80") {}
 
  private:
+  bool has_depth() const override { return true; }
   Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
-    if (Support support = first_refusal({needs_sm80(device), takes_tf32_nchw(a), takes_one_group(a),
-                                         takes_dense_filters(a), fits_extents(a)});
+    const Abilities& abilities =
+        once([] { return Abilities{.activations = kHalfAbilities.activations, .depth = true}; });
+    if (Support support =
+            first_refusal({needs_sm80(device), within(abilities, a), takes_layout(a, Layout::nchw),
+                           takes_tf32(a), takes_one_group(a), takes_dense_filters(a), fits_extents(a)});
         !support)
       return support;
     constexpr std::int64_t kMost = DirectStemSm80::kMostTaps;
-    if (a.c > kMost || a.r > kMost || a.s > kMost || a.c * a.r * a.s > kMost)
-      return Support::no(fmt::format("it is for few input channels: {}x{}x{} products a sum are more than {}",
-                                     a.c, a.r, a.s, kMost));
-    if (a.c * a.h * a.w >= std::int64_t{1} << 31)  // offsets in an image are ints
-      return Support::no(fmt::format("an image of {} numbers is too large", a.c * a.h * a.w));
+    if (a.c > kMost || a.t > kMost || a.r > kMost || a.s > kMost || a.c * a.t > kMost ||
+        a.c * a.t * a.r * a.s > kMost)
+      return Support::no(
+          fmt::format("it is for few input channels: {}x{}x{}x{} products a sum are more than {}", a.c, a.t,
+                      a.r, a.s, kMost));
+    if (a.d * a.h * a.w >= (std::int64_t{1} << 31) / a.c)  // offsets in an image are ints
+      return Support::no(fmt::format("an image of {} numbers is too large", a.c * a.d * a.h * a.w));
     return Support::yes();
   }
 

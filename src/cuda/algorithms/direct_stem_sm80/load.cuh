@@ -10,7 +10,7 @@ namespace convtune::direct_stem_sm80 {
 
 // The first output of a block.
 struct Place {
-  int image, p, q, filter, filter_block;
+  int frame, p, q, filter, filter_block;  // frame: of all images
 };
 template <DirectStemSm80 config>
 __device__ Place place_of(int block) {
@@ -24,7 +24,7 @@ __device__ Place place_of(int block) {
 // Kept in shared memory, and not in registers through the products.
 template <DirectStemSm80 config>
 __device__ void keep_place(int* kept, const Place& at) {
-  if (threadIdx.x == 0) *reinterpret_cast<int4*>(kept) = make_int4(at.image, at.p, at.q, at.filter_block);
+  if (threadIdx.x == 0) *reinterpret_cast<int4*>(kept) = make_int4(at.frame, at.p, at.q, at.filter_block);
 }
 template <DirectStemSm80 config>
 __device__ Place kept_place(const int* kept) {
@@ -71,6 +71,7 @@ struct alignas(4 * kWidth) Chunk {
 template <DirectStemSm80 config, int kWidth, int kNumbers>
 __device__ __forceinline__ bool load_window(float* window, const float* __restrict__ x, const Place& at) {
   constexpr ConvExtents a = config.conv;
+  constexpr int kPlanes = config.planes();
   constexpr int kChunks = config.window_columns() / kWidth;  // per row
   constexpr int kLanes = kChunks > 16 ? 32 : kChunks > 8 ? 16 : kChunks > 4 ? 8 : 4;
   constexpr int kColumns = ceil_div(kChunks, kLanes);  // chunks of a thread, in a row
@@ -80,16 +81,20 @@ __device__ __forceinline__ bool load_window(float* window, const float* __restri
   constexpr int kBatches = ceil_div(kMostRows * kColumns, kInFlight);
   constexpr int kRows = ceil_div(kMostRows, kBatches);  // with loads in flight
   const int lane = threadIdx.x % kLanes;
-  const float* image = x + a.input_offset(at.image, 0, 0, 0);
+  const float* image = x + a.input_offset(at.frame / a.z, 0, 0, 0, 0);
+  const int first_frame = at.frame % a.z * a.stride_d - a.pad_front;
   float largest = 0;
 #pragma unroll 1
   for (int first = threadIdx.x / kLanes; first < config.smem_rows(); first += kStep * kRows) {
     Chunk<kWidth> chunks[kRows][kColumns];
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
-      const int row = first + i * kStep, input_row = config.input_row(at.p, row / a.c);
-      const bool inside = row < config.window_rows() * a.c && input_row >= 0 && input_row < a.h;
-      const float* from = image + (row % a.c * a.h + input_row) * static_cast<long long>(a.w);
+      const int row = first + i * kStep, input_row = config.input_row(at.p, row / kPlanes);
+      const int plane = row % kPlanes, frame = first_frame + plane % a.t * a.dilation_d;
+      const bool inside = row < config.window_rows() * kPlanes && input_row >= 0 && input_row < a.h &&
+                          (!a.has_depth() || (frame >= 0 && frame < a.d));
+      const int in_image = a.has_depth() ? plane / a.t * a.d + frame : plane;
+      const float* from = image + (in_image * a.h + input_row) * static_cast<long long>(a.w);
 #pragma unroll
       for (int j = 0; j < kColumns; ++j) {
         // Its columns are all inside, or none: the row's width is a multiple of theirs.

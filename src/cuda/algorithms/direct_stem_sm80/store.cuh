@@ -37,7 +37,8 @@ __device__ __forceinline__ void store_direct(const Sums<config>& sums, const flo
       const int filter = at.filter + part.filter + 16 * i + 8 * half + lane / 4;
       if (a.k % config.filters() != 0 && filter >= a.k) continue;
       const float addend = __ldg(bias + filter);
-      float* const to = y + a.output_offset(at.image, filter, at.p + part.row, at.q + part.column);
+      float* const to =
+          y + a.output_offset(at.frame / a.z, filter, at.frame % a.z, at.p + part.row, at.q + part.column);
 #pragma unroll
       for (int tile = 0; tile < config.tiles(); ++tile) {
         const int row = tile / config.warp_columns, column = tile % config.warp_columns * 8 + lane % 4 * 2;
@@ -99,7 +100,7 @@ __device__ __forceinline__ void store_staged(const Sums<config>& sums, float* st
       const int filter = at.filter + i / (kTiles * 16) * config.warp_filters + first * 16 + i % (kTiles * 16);
       if (a.k % config.filters() != 0 && filter >= a.k) continue;
       const float* const from = staging + i * kPitch;
-      float* const to = y + a.output_offset(at.image, filter, at.p, 0);
+      float* const to = y + a.output_offset(at.frame / a.z, filter, at.frame % a.z, at.p, 0);
       if (a.q % 4 == 0 && reinterpret_cast<unsigned long long>(y) % 16 == 0) {
 #pragma unroll
         for (int j = 0; j < kRun; j += 128)
@@ -129,7 +130,8 @@ __device__ __forceinline__ void store_exact(const float* __restrict__ x, const f
     const int filter = at.filter + i / kPixels, p = at.p + i % kPixels / config.columns(),
               q = at.q + i % config.columns();
     if (filter >= a.k || p >= a.p || q >= a.q) continue;
-    y[a.output_offset(at.image, filter, p, q)] = exact_output<config>(x, packed, at.image, filter, p, q);
+    const int image = at.frame / a.z, z = at.frame % a.z;
+    y[a.output_offset(image, filter, z, p, q)] = exact_output<config>(x, packed, image, filter, p, q, 0, z);
   }
 }
 
