@@ -9,9 +9,10 @@
 
 namespace convtune {
 
-// A block computes tiles of whole output rows of one image, for `filters` filters whose weights stay in
-// shared memory; its warps take 16 outputs each at a time. A window is segments of contiguous input: a filter
-// row of all channels where channels come last, of one channel where they come first.
+// A block computes tiles of whole output rows of one frame (an image is one), for `filters` filters whose
+// weights stay in shared memory; its warps take 16 outputs each at a time. A window is segments of contiguous
+// input: a filter row of all channels where channels come last, of one channel where they come first. Frames
+// of x that a frame of outputs meets are planes of the window.
 struct DirectStemHalf {
   ConvExtents conv;
   int filters = 64, rows = 1, warps = 8, stages = 2, blocks = 1;
@@ -36,7 +37,7 @@ struct DirectStemHalf {
   constexpr int threads() const { return 32 * warps; }
 
   // ---- The sum: segments of a window, each some pairs of halves ----
-  constexpr int segments() const { return conv.nhwc ? conv.r : conv.c * conv.r; }
+  constexpr int segments() const { return planes() * conv.r; }
   constexpr int segment_halves() const { return conv.nhwc ? conv.s * conv.c : conv.s; }
   constexpr int pixel_halves() const { return conv.nhwc ? conv.c : 1; }  // from column to column
   constexpr int output_step() const {
@@ -52,7 +53,7 @@ struct DirectStemHalf {
   }  // else windows begin at odd places, too
 
   // ---- A tile's input in shared memory: [image plane][row][halves], zero outside of the image ----
-  constexpr int planes() const { return conv.nhwc ? 1 : conv.c; }
+  constexpr int planes() const { return conv.nhwc ? conv.t : conv.c * conv.t; }
   constexpr int row_halves() const { return conv.w * pixel_halves(); }  // for the image
   constexpr int tile_rows() const { return (rows - 1) * conv.stride_h + (conv.r - 1) * conv.dilation_h + 1; }
   constexpr int copy_halves() const { return gcd(aligned ? 8 : 1, row_halves()); }  // that are aligned
@@ -70,7 +71,7 @@ struct DirectStemHalf {
   // From a window's first half to that of a pair.
   constexpr int pair_offset(int pair) const {
     const int segment = pair / segment_pairs();
-    const int plane = conv.nhwc ? 0 : segment / conv.r, row = conv.nhwc ? segment : segment % conv.r;
+    const int plane = segment / conv.r, row = segment % conv.r;
     return plane * plane_halves() + row * conv.dilation_h * pitch() + pair % segment_pairs() * 2;
   }
   // From the tile's first half to the window of one of its outputs.
@@ -105,7 +106,7 @@ struct DirectStemHalf {
   constexpr int strip_outputs() const { return 64; }  // that a warpgroup, or four warps, take at a time
   constexpr int bands() const { return ceil_div(conv.p, rows); }
   constexpr int filter_blocks() const { return ceil_div(conv.k, filters); }
-  constexpr long long tiles() const { return 1LL * conv.n * bands(); }
+  constexpr long long tiles() const { return 1LL * conv.n * conv.z * bands(); }
 
   // ---- Weights, in shared memory as they are packed: [step][half of the step][filter][8 halves] ----
   constexpr int weight_halves() const { return steps() * 16 * filters; }
@@ -123,9 +124,9 @@ struct DirectStemHalf {
     const int segment = k / 2 / segment_pairs();
     const int at = k / 2 % segment_pairs() * 2 + k % 2 - before();
     if (filter >= conv.k || segment >= segments() || at < 0 || at >= segment_halves()) return -1;
-    const int c = conv.nhwc ? at % conv.c : segment / conv.r, s = conv.nhwc ? at / conv.c : at;
-    const int r = conv.nhwc ? segment : segment % conv.r;
-    return ((1LL * filter * conv.c + c) * conv.r + r) * conv.s + s;
+    const int plane = segment / conv.r, r = segment % conv.r;
+    const int c = conv.nhwc ? at % conv.c : plane / conv.t, s = conv.nhwc ? at / conv.c : at;
+    return (((1LL * filter * conv.c + c) * conv.t + plane % conv.t) * conv.r + r) * conv.s + s;
   }
 
   // ---- Shared memory ----
@@ -160,7 +161,8 @@ struct DirectStemHalf {
   constexpr bool valid(long long smem_per_block) const {
     return possible() && 1LL * planes() * tile_rows() * pitch() < (1 << 24) &&
            smem_bytes() <= smem_per_block && registers() <= register_limit() && tiles() < (1LL << 31) &&
-           1LL * conv.c * conv.h * conv.w < (1LL << 31) && 1LL * conv.k * conv.p * conv.q < (1LL << 31);
+           1LL * conv.c * conv.d * conv.h * conv.w < (1LL << 31) &&
+           1LL * conv.k * conv.z * conv.p * conv.q < (1LL << 31);
   }
   // About: ptxas decides. Operands of more than four steps are loaded while others are multiplied; GELU and
   // 128 filters have many addresses and numbers at once.

@@ -91,8 +91,10 @@ class DirectStemHalfAlgorithm final : public KernelAlgorithmOf<DirectStemHalf> {
   DirectStemHalfAlgorithm() : KernelAlgorithmOf("direct_stem_half") {}
 
  private:
+  bool has_depth() const override { return true; }
   Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
-    if (Support support = first_refusal({needs_sm80(device), takes_half(a), takes_one_group(a)}); !support)
+    if (Support support = first_refusal({needs_sm80(device), takes_half_frames(a), takes_one_group(a)});
+        !support)
       return support;
     if (a.dilation_w != 1) return Support::no("it is for filters that are dense along the width");
     if (Support support = fits_extents(a); !support) return support;

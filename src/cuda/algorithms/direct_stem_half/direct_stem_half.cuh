@@ -142,8 +142,9 @@ __device__ __noinline__ void compute_exactly(const void* __restrict__ x, const f
       if (filter >= a.k || !output.exists) continue;
       const long long at = output.offset(tile, filter);
       const float more = a.residual ? load_element<a.y_type>(residual, at) : 0;
-      store_element<a.y_type>(
-          y, at, exact_output<config>(x, packed, tile.image, filter, output.at / a.q, output.at % a.q, more));
+      store_element<a.y_type>(y, at,
+                              exact_output<config>(x, packed, tile.frame / a.z, filter, output.at / a.q,
+                                                   output.at % a.q, more, tile.frame % a.z));
     }
   }
 }
@@ -270,8 +271,9 @@ __device__ void run_in_bulk(const void* __restrict__ x, const float* __restrict_
     const unsigned short* const image = tile.input(x);
 #pragma unroll 1
     for (int line = lane; line < kLines; line += 32) {
-      const int row = tile.first_row() + line % config.tile_rows(), plane = line / config.tile_rows();
-      const unsigned short* const from = row >= 0 && row < config.conv.h
+      const int row = tile.first_row() + line % config.tile_rows();
+      const int plane = tile.input_plane(line / config.tile_rows());
+      const unsigned short* const from = tile.has_plane(plane) && row >= 0 && row < config.conv.h
                                              ? image + (plane * config.conv.h + row) * config.row_halves()
                                              : zeros;
       const unsigned to =

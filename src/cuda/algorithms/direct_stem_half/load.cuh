@@ -7,20 +7,29 @@
 
 namespace convtune::direct_stem_half {
 
-// A tile: an image and the first row of its outputs.
+// A tile: a frame of all images' outputs, and its first row.
 template <DirectStemHalf config>
 struct Tile {
-  int image, p;
+  int frame, p;
 
   __device__ explicit Tile(int tile) {
     constexpr int kBands = config.bands();
     p = tile % kBands * config.rows;
-    image = tile / kBands;
+    frame = tile / kBands;
   }
   __device__ int first_row() const { return p * config.conv.stride_h - config.conv.pad_top; }
   __device__ const unsigned short* input(const void* x) const {
     constexpr ConvExtents a = config.conv;
-    return static_cast<const unsigned short*>(x) + static_cast<long long>(image) * (a.c * a.h * a.w);
+    return static_cast<const unsigned short*>(x) +
+           static_cast<long long>(frame / a.z) * (a.c * a.d * a.h * a.w);
+  }
+  // Which plane of the image is this one of the tile; of a frame of padding none that it has.
+  __device__ static bool has_plane(int plane) { return !config.conv.has_depth() || plane >= 0; }
+  __device__ int input_plane(int plane) const {
+    constexpr ConvExtents a = config.conv;
+    if constexpr (!a.has_depth()) return plane;
+    const int in_image = frame % a.z * a.stride_d - a.pad_front + plane % a.t * a.dilation_d;
+    return in_image >= 0 && in_image < a.d ? plane / a.t * a.d + in_image : -1;
   }
 };
 
@@ -36,9 +45,9 @@ __device__ void load_tile(const void* __restrict__ x, const Tile<config>& tile, 
   for (int i = threadIdx.x; i < kCopies; i += config.threads()) {
     const int at = i % kRowCopies * kCopy, line = i / kRowCopies;
     const int row = tile.first_row() + line % kTileRows, half = at - config.lead();
-    const bool inside = row >= 0 && row < a.h && half >= 0 && half < kRowHalves;
-    const unsigned short* const from =
-        inside ? image + (line / kTileRows * a.h + row) * kRowHalves + half : image;
+    const int plane = tile.input_plane(line / kTileRows);
+    const bool inside = tile.has_plane(plane) && row >= 0 && row < a.h && half >= 0 && half < kRowHalves;
+    const unsigned short* const from = inside ? image + (plane * a.h + row) * kRowHalves + half : image;
     const unsigned into = to + 2 * (line * config.pitch() + at);
     if constexpr (kCopy == 8)
       ptx::cp_async_16(into, from, inside ? 16 : 0);

@@ -19,8 +19,10 @@ struct Output {
   __device__ long long offset(const Tile<config>& tile, int filter) const {
     constexpr ConvExtents a = config.conv;
     constexpr int kPlane = a.p * a.q;
-    return a.nhwc ? (static_cast<long long>(tile.image) * kPlane + at) * a.k + filter
-                  : (static_cast<long long>(tile.image) * a.k + filter) * kPlane + at;
+    return a.nhwc ? (static_cast<long long>(tile.frame) * kPlane + at) * a.k + filter
+                  : ((static_cast<long long>(tile.frame / a.z) * a.k + filter) * a.z + tile.frame % a.z) *
+                            kPlane +
+                        at;
   }
 };
 

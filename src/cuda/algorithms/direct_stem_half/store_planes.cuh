@@ -13,7 +13,8 @@ namespace convtune::direct_stem_half {
 template <DirectStemHalf config>
 struct PlanesStore {
   static constexpr ConvExtents a = config.conv;
-  static constexpr int kPlane = a.p * a.q, kPitch = 2 * config.staging_pitch(), kFilters = config.filters;
+  static constexpr int kPlane = a.p * a.q, kVolume = a.z * kPlane;  // kVolume: from filter to filter
+  static constexpr int kPitch = 2 * config.staging_pitch(), kFilters = config.filters;
   static constexpr int kBlocks = (kFilters + 15) / 16;  // blocks of 16 filters
   const void* residual;
   void* y;
@@ -43,7 +44,7 @@ struct PlanesStore {
     for_constants<0, (kFilters * kOfFilter + 127) / 128>([&](auto step) {
       const int i = step.value * 128 + thread, filter = i / kOfFilter, output = i % kOfFilter * 8;
       if (kFilters * kOfFilter % 128 == 0 || filter < kFilters)
-        f(step, staging + filter * kPitch + 2 * output, first + 1LL * filter * kPlane + output,
+        f(step, staging + filter * kPitch + 2 * output, first + 1LL * filter * kVolume + output,
           output < count && has(filter));
     });
   }
@@ -80,9 +81,9 @@ struct PlanesStore {
       else if constexpr (a.residual)
         each([&](unsigned& word, int filter, int output, const float*) {
           const auto* const from =
-              static_cast<const unsigned short*>(residual) + first + 1LL * filter * kPlane + output;
+              static_cast<const unsigned short*>(residual) + first + 1LL * filter * kVolume + output;
           if (output < count && has(filter)) word = from[0];
-          if (output < count && has(filter + 1)) word |= static_cast<unsigned>(from[kPlane]) << 16;
+          if (output < count && has(filter + 1)) word |= static_cast<unsigned>(from[kVolume]) << 16;
         });
       each([&](unsigned& word, int filter, int, const float* two) {
         float bias[2] = {};
@@ -118,7 +119,7 @@ struct PlanesStore {
     const int lane = thread % 32, warp = thread / 32;
     auto* const to = static_cast<unsigned short*>(y) + first;
     const auto odd = [&](int filter) {
-      return static_cast<int>(reinterpret_cast<unsigned long long>(to) / 2 + filter * kPlane) & 1;
+      return static_cast<int>(reinterpret_cast<unsigned long long>(to) / 2 + filter * kVolume) & 1;
     };
     constexpr int kOfWarp = kFilters / 4, kAtOnce = kOfWarp % 4 == 0 ? 4 : 2;
 #pragma unroll 1
@@ -135,14 +136,14 @@ struct PlanesStore {
         const int filter = begin + 4 * i, output = 2 * lane - odd(filter);
         const unsigned word = odd(filter) ? __funnelshift_l(before[i], words[i], 16) : words[i];
         if (output >= 0 && output + 1 < count && has(filter))
-          *reinterpret_cast<unsigned*>(to + 1LL * filter * kPlane + output) = word;
+          *reinterpret_cast<unsigned*>(to + 1LL * filter * kVolume + output) = word;
       }
     }
 #pragma unroll
     for (int i = lane; i < 2 * kOfWarp; i += 32) {
       const int filter = warp + i / 2 * 4, output = i % 2 == 0 ? 0 : count - 1;
       if (count > 0 && (odd(filter) + (i % 2 == 0 ? 0 : count)) % 2 != 0 && has(filter))
-        to[1LL * filter * kPlane + output] =
+        to[1LL * filter * kVolume + output] =
             static_cast<unsigned short>(ptx::ld_shared_u16(staging + filter * kPitch + 2 * output));
     }
   }
