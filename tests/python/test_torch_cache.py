@@ -224,6 +224,23 @@ def test_frames_that_are_written_to_are_made_first():
         assert not isinstance(F.pad(x, (-1, 1)), Frames)
 
 
+def test_frames_that_a_forward_keeps_are_what_they_were():
+    class Keeping(Causal):
+        def forward(self, x, cache):
+            self.kept = torch.cat([cache, x], 2)
+            return super().forward(x, cache), [F.pad(x, (1, 0))]
+
+    ours = Keeping().eval()
+    x, cache = torch.rand(1, 8, 2, 6, 5), torch.rand(1, 8, 2, 6, 5)
+    expected = torch.cat([cache, x], 2), F.pad(x, (1, 0))
+    swap(ours, "", False)
+    with torch.no_grad():
+        _, (padded,) = ours(x, cache)
+        x.zero_()
+    assert torch.equal(ours.kept.tensor, expected[0]) and torch.equal(padded, expected[1])
+    assert torch.equal(ours.kept * 2, expected[0] * 2) and ours.kept.mean() == expected[0].mean()
+
+
 def test_optimize_asks_for_what_is_joined():
     model = nn.ModuleList([Causal(), Causal()]).eval()
     x, cache = torch.rand(1, 8, 2, 6, 5), torch.rand(1, 8, 2, 6, 5)
@@ -234,6 +251,9 @@ def test_optimize_asks_for_what_is_joined():
     ]  # fmt: skip
     assert all(seen.problem.padding == CAUSAL for seen in found)
     assert not any("forward" in vars(one) or "_conv_forward" in vars(one) for one in model)
+    with torch.no_grad():
+        compiled, _ = find(model, lambda: model[1](model[0](x), cache), {}, joins=False)
+    assert [seen.problem.padding for seen in compiled] == [(0,) * 6] * len(compiled)
     for seen in found:
         sides = seen.sides()
         line = "\t".join((convtune.torch.run.fingerprint("cpu"), seen.problem.key, "nchw", "reference", ""))

@@ -65,7 +65,7 @@ def _measure(
     training = model.training
     with _untouched(model), torch.set_grad_enabled(training):
         behind = {} if mode else followers(model)
-        found, functional = find(model, lambda: model(*args, **kwargs), behind)
+        found, functional = find(model, lambda: model(*args, **kwargs), behind, joins=not mode)
         layers = grouped(found)
         devices = ", ".join(sorted({str(seen.device) for seen in found}))
         result = OptimizeReport(
@@ -133,8 +133,9 @@ def optimize(
     training mode; proven in training mode it holds in both. Nothing else of the model changes: parameters, state_dict,
     hooks, names, and, where it was measured in training mode, buffers and random numbers are put back. Convolutions that
     are neither are counted and left. A subclass of Conv1d or Conv3d is swapped where its forward ends in PyTorch's own, as
-    those of causal convolutions do behind their padding and cache: that forward stays as it is. A weight that is computed
-    in every forward is left: remove weight_norm first.
+    those of causal convolutions do behind their padding and cache: that forward stays as it is, but where no gradients
+    are recorded the frames that it joins and pads are read where they are. A weight that is computed in every forward is
+    left: remove weight_norm first.
 
     In eval mode a swapped module also does the work of the batch norm and the activation behind it, where symbolic
     tracing proves that nothing else uses them (docs/pytorch.md), and only where the module around them calls them so:

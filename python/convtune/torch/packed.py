@@ -2,10 +2,11 @@
 that were packed before: what graphs of fixed sizes hold. A CUDA graph that packs them packs them in each replay.
 
     y = torch.ops.convtune.conv2d_packed(x, packed, residual, plan)
+    y = torch.ops.convtune.conv3d_packed(x, packed, residual, cache, plan)
 
 `plan` is a line of run.choice_line, `packed` the memory that Packing made for it. There are no gradients.
-A library in C++ (src/torch) has the kernel; the one here is for PyTorch before 2.10, where that does not load, and for
-GPUs so far.
+The second reads the frames of a cache before x's. A library in C++ (src/torch) has the kernel of the first; the one here is for PyTorch before 2.10, where that does not load,
+and for the second.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from ..caches import PLANS
 from ..convolution import Convolution
 from ..errors import InvalidArgument
 from ..problem import Problem
-from .native import LIBRARY, conv2d_packed, is_native
 from .layout import empty
+from .native import LIBRARY, conv2d_packed, define, is_native
 from .run import Planned, as_recorded, fingerprint, launched, refuse_in_capture
 
-__all__ = ["conv2d_packed", "fields_of", "layout_of", "output_shape", "planned"]
+__all__ = ["conv2d_packed", "conv3d_packed", "fields_of", "layout_of", "output_shape", "planned"]
 
 
 def output_shape(problem: Problem, axes: int) -> tuple[int, ...]:
@@ -47,8 +48,8 @@ def layout_of(plan: str) -> str:
 
 
 def planned(plan: str, index: int, axes: int = 2) -> Planned:
-    """The convolution of that line on the GPU `index`, or on the CPU (-1), of tensors with so many axes. Raises InvalidArgument where it is of
-    another kind of device."""
+    """The convolution of that line on the GPU `index`, or on the CPU (-1), of tensors with so many axes. Raises
+    InvalidArgument where it is of another kind of device."""
 
     def make() -> Planned:
         own, problem, layout, algorithm, config = fields_of(plan)
@@ -63,6 +64,14 @@ def planned(plan: str, index: int, axes: int = 2) -> Planned:
 
 
 def _kernel(x: Tensor, packed: Tensor, residual: Tensor | None, plan: str) -> Tensor:
+    return _run(x, packed, residual, None, plan)
+
+
+def _kernel3d(x: Tensor, packed: Tensor, residual: Tensor | None, cache: Tensor | None, plan: str) -> Tensor:
+    return _run(x, packed, residual, cache, plan)
+
+
+def _run(x: Tensor, packed: Tensor, residual: Tensor | None, cache: Tensor | None, plan: str) -> Tensor:
     of = planned(plan, x.get_device() if x.is_cuda else -1, x.dim() - 2)
     convolution: Any = of.convolution
     if x.shape != of.input_shape or x.dtype is not of.dtype or packed.numel() < convolution.packed_bytes:
@@ -74,17 +83,28 @@ def _kernel(x: Tensor, packed: Tensor, residual: Tensor | None, plan: str) -> Te
         raise InvalidArgument(
             f"residual is {residual.dtype} of the shape {tuple(residual.shape)}; it must be {x.dtype}, {of.output_shape}"
         )
-    for other in (packed,) if residual is None else (packed, residual):
-        if other.device != x.device:
-            raise InvalidArgument(f"x is on {x.device}, and its packed weights or residual on {other.device}")
+    frames = (*of.input_shape[:2], convolution.problem.cache, *of.input_shape[3:])
+    if (cache is None) != (frames[2] == 0) or (cache is not None and (cache.shape != frames or cache.dtype is not x.dtype)):
+        raise InvalidArgument(f"{plan!r} takes a cache of the shape {frames}, where that has frames, and x's type")
+    for other in (packed, residual, cache):
+        if other is not None and other.device != x.device:
+            raise InvalidArgument(f"x is on {x.device}, and its packed weights, residual or cache on {other.device}")
     stream = as_recorded(convolution, x)
-    return launched(of, x, packed.data_ptr(), residual, of.wanted_last, stream)
+    return launched(of, x, packed.data_ptr(), residual, of.wanted_last, stream, cache=cache)
 
 
 def _fake(x: Tensor, packed: Tensor, residual: Tensor | None, plan: str) -> Tensor:
     problem = fields_of(plan)[1]
     return empty(output_shape(problem, x.dim() - 2), x, problem.layout == "nhwc")
 
+
+def _fake3d(x: Tensor, packed: Tensor, residual: Tensor | None, cache: Tensor | None, plan: str) -> Tensor:
+    return _fake(x, packed, residual, plan)
+
+
+conv3d_packed: Any = define(
+    "conv3d_packed(Tensor x, Tensor packed, Tensor? residual, Tensor? cache, str plan) -> Tensor", _kernel3d, _fake3d
+)
 
 if not is_native:
     for _key in ("CPU", "CUDA"):

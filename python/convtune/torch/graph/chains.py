@@ -55,6 +55,7 @@ def _described(chain: Chain) -> Fused:
         x.dtype, x.device, bias_type, replace(chain.how, **geometry),
         None if residual is None else _hints(residual.stride()),
         chain.fold.places[2] is not None, linear=chain.linear,
+        cache=None if chain.cache is None else (tuple(chain.cache.meta["val"].shape), chain.cache.meta["val"].stride()),
     )  # fmt: skip
 
 
@@ -68,11 +69,11 @@ def _forced(fused: Fused) -> str | None:
     x, weight = fused.empty()
     bias = None if fused.bias_type is None else torch.empty(weight.shape[0], dtype=fused.bias_type, device=fused.device)
     rest: Any = *fused.how.words[:-1], fused.residual_strides is not None
-    convolution = convolution_of(x, weight, bias, *rest)
+    convolution = convolution_of(x, weight, bias, *rest, fused.empty_cache())
     if convolution is not None and convolution.plan.algorithm not in VENDORS:
         problem, plan = fused.problem, convolution.plan
         return choice_line(device_of(fused), problem, problem, plan.algorithm, plan.config)
-    return None if convolution is None else ""
+    return None if convolution is None or fused.cache is not None else ""
 
 
 def decided(found: list[Chain], wanted: Wanted) -> tuple[list[str | None], OptimizeReport | None]:

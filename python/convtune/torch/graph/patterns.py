@@ -1,5 +1,5 @@
-"""Convolutions of an ATen graph with what stands behind them: batch norm, sum with a residual, activation. Each chain
-is found as far as one operator can compute it, and rewritten into that operator."""
+"""Convolutions of an ATen graph with what stands behind them: batch norm, sum with a residual, activation; and before those
+of frames, a cache and padding. Each chain is found as far as one operator can compute it, and rewritten into that operator."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from ...words import activation_text
 from ..folding import Fold
 from ..fused import conv2d_fused
 from ..how import How
-from ..packed import conv2d_packed, layout_of
 from ..layout import laid, lies, output_last
+from ..packed import conv2d_packed, conv3d_packed, layout_of
 from ..run import TYPES
+from .frames import Frames, frames_of
 
 __all__ = ["Chain", "Weights", "activation_of_node", "aten", "chains", "only_user", "rewrite"]
 
@@ -53,8 +54,20 @@ class Chain:
     linear: bool = False  # a product of matrices, as linear.py finds them
 
     @property
+    def frames(self) -> Frames | None:
+        """Of a 3-D convolution, as they stand now: they may be the tail of another chain that was rewritten."""
+        is_video = not self.linear and self.convolution.meta["val"].dim() == 5
+        return frames_of(self.convolution) if is_video else None
+
+    @property
     def x(self) -> Node:
-        return self.convolution.args[0]  # type: ignore[return-value]
+        frames = self.frames
+        return self.convolution.args[0] if frames is None else frames.x  # type: ignore[return-value]
+
+    @property
+    def cache(self) -> Node | None:
+        frames = self.frames
+        return None if frames is None else frames.cache
 
     @property
     def weight(self) -> Node:
@@ -76,7 +89,11 @@ class Chain:
     def how(self) -> How:
         arguments: tuple[Any, ...] = self.convolution.args
         _, _, _, stride, padding, dilation, _, _, groups = arguments
-        return How(tuple(stride), tuple(padding) * 2, tuple(dilation), groups, activation=self.activation)  # type: ignore[arg-type]
+        edges = (*padding, *padding)
+        frames = self.frames
+        if frames is not None:
+            edges = tuple(map(sum, zip(edges, frames.edges)))
+        return How(tuple(stride), edges, tuple(dilation), groups, activation=self.activation)  # type: ignore[arg-type]
 
 
 def only_user(node: Node) -> Node | None:
@@ -170,8 +187,10 @@ def _sum_behind(tail: Node) -> Node | None:
 def _chain(node: Node, weights: Weights, taken: set[Node]) -> Chain | None:
     """The chain of a convolution, as long as there is one user, the value keeps its type, and it lies as the operator
     would write it."""
-    x, weight, bias = node.args[:3]
+    weight, bias = node.args[1:3]
     value = node.meta["val"]
+    frames = frames_of(node) if value.dim() == 5 else None
+    x: Any = node.args[0] if frames is None else frames.x
     channels_last = output_last(x.meta["val"], weight.meta["val"])  # type: ignore[union-attr]
 
     def fits(tail: Node) -> bool:
@@ -240,7 +259,10 @@ def rewrite(graph: Graph, chain: Chain, constants: tuple[Node | None, ...], choi
     packed = len(constants) == 1
     x, residual = (_dense(graph, one, choices) if packed else one for one in (chain.x, chain.residual))
     with graph.inserting_after(chain.tail):
-        if packed:
+        if packed and chain.cache is not None:
+            cache = _dense(graph, chain.cache, choices)
+            made = graph.call_function(conv3d_packed, (x, *constants, residual, cache, choices))
+        elif packed:
             made = graph.call_function(conv2d_packed, (x, *constants, residual, choices))
         else:
             weight, bias = constants or chain.convolution.args[1:3]  # type: ignore[misc]

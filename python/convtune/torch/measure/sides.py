@@ -15,7 +15,7 @@ from ..frames import joined
 from ..functional import call, call_with_cache
 from ..how import How, edges_of
 from ..native import forward
-from ..run import PYTORCHS, activated, problem_for, pytorch_convolution
+from ..run import PYTORCHS, activated, problem_for, pytorch_convolution, run
 
 __all__ = ["Fused", "FusedSides", "Sides", "how_of", "random"]
 
@@ -106,6 +106,7 @@ class Fused:
     normed: bool
     eager: bool = False
     linear: bool = False
+    cache: tuple[tuple[int, ...], tuple[int, ...]] | None = None  # shape and strides
 
     def empty(self) -> tuple[Tensor, Tensor]:
         """Image and weight, with no numbers in them yet."""
@@ -113,9 +114,13 @@ class Fused:
         weight = torch.empty_strided(self.weight_shape, self.weight_strides, **kind)
         return torch.empty_strided(self.shape, self.strides, **kind), weight
 
+    def empty_cache(self) -> Tensor | None:
+        return None if self.cache is None else torch.empty_strided(*self.cache, dtype=self.dtype, device=self.device)
+
     @property
     def problem(self) -> Problem:
-        return problem_for(*self.empty(), self.how, self.bias_type, self.residual_strides is not None)
+        frames = 0 if self.cache is None else self.cache[0][2]
+        return problem_for(*self.empty(), self.how, self.bias_type, self.residual_strides is not None, frames)
 
     @property
     def kind(self) -> str:
@@ -133,22 +138,26 @@ class FusedSides:
 
     def __init__(self, fused: Fused) -> None:
         self.fused, device = fused, fused.device
-        self.x = random(fused.shape, fused.strides, fused.dtype, device)
+        self.x = self.whole = random(fused.shape, fused.strides, fused.dtype, device)
+        self.how, self.cache = fused.how, None
+        if fused.cache is not None:  # joined beforehand: a compiler joins and pads in one pass
+            self.cache = random(*fused.cache, fused.dtype, device)
+            self.whole, self.how = joined(self.cache, self.x, fused.how)
         self.weight = random(fused.weight_shape, fused.weight_strides, fused.dtype, device)
         kind = fused.bias_type
         self.bias = None if kind is None else random((fused.weight_shape[0],), (1,), kind, device)
         self.residual: Tensor | None = None
         if fused.residual_strides is not None:
-            shape = pytorch_convolution(self.x, self.weight, None, fused.how).shape
+            shape = pytorch_convolution(self.whole, self.weight, None, self.how).shape
             self.residual = random(shape, fused.residual_strides, fused.dtype, device)
         self.norm: Any = [one.to(device) for one in (torch.zeros(fused.weight_shape[0]), torch.ones(fused.weight_shape[0]))]
 
     def expected(self) -> Tensor:
-        return pytorch_convolution(self.x, self.weight, self.bias, self.fused.how, self.residual)
+        return pytorch_convolution(self.whole, self.weight, self.bias, self.how, self.residual)
 
     def exact(self, images: int) -> Tensor:
         """The exact answer, as `Sides.exact` gives it."""
-        y = _exact(images, self.x, self.weight, self.bias, self.fused.how)
+        y = _exact(images, self.whole, self.weight, self.bias, self.how)
         if self.residual is not None:
             y += self.residual[:images, :, : y.shape[2]].double()
         return activated(y, self.fused.how.activation)
@@ -159,7 +168,7 @@ class FusedSides:
         if fused.linear:
             y = (self.x.permute(0, 2, 3, 1) @ self.weight.flatten(1).t()).permute(0, 3, 1, 2)
         else:
-            y = pytorch_convolution(self.x, self.weight, None if is_apart else self.bias, fused.how.alone)
+            y = pytorch_convolution(self.whole, self.weight, None if is_apart else self.bias, self.how.alone)
         if fused.eager:
             if fused.normed:
                 y = torch.nn.functional.batch_norm(y, *self.norm, *self.norm[::-1])
@@ -172,4 +181,6 @@ class FusedSides:
 
     def convtune(self, line: str) -> Callable[[], Tensor]:
         how = replace(self.fused.how, choices=line)
+        if self.cache is not None:
+            return lambda: run(self.x, self.weight, self.bias, how, self.residual, cache=self.cache)
         return lambda: forward(self.x, self.weight, self.bias, self.residual, how)

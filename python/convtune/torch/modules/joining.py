@@ -8,6 +8,7 @@ of the forward: docs/decisions/0119-caches-of-frames.md
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -31,7 +32,7 @@ _is_compiling = torch.compiler.is_compiling
 
 class Frames:
     """Frames of one or two tensors in a row, with zeros around them. `edges`: those before and behind each axis, as
-    a Problem has them; `versions`: how often the tensors had been written to."""
+    a Problem has them."""
 
     def __init__(self, cache: Tensor | None, x: Tensor, edges: tuple[int, ...] = (0,) * 6) -> None:
         self.cache, self.x, self.edges = cache, x, edges
@@ -162,6 +163,14 @@ class JoiningFrames(TorchFunctionMode):
         return result
 
 
+    def make_what_was_kept(self) -> None:
+        """After the forward: frames that somebody still holds become what they were then."""
+        while self._made:
+            frames = self._made.pop()
+            if sys.getrefcount(frames) > 2:  # this name and the argument
+                frames.tensor
+
+
 def _writes(func: Any) -> bool:
     name = getattr(func, "__name__", "")
     return name in ("__setitem__", "__set__") or (name.endswith("_") and not name.endswith("__")) or name.startswith("__i")
@@ -198,9 +207,12 @@ def forward_joining(kind: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
     """The class's forward of that module; its frames are joined by whoever needs them so, where no gradients are."""
     if _is_compiling() or torch.is_grad_enabled() or module.training:
         return kind.forward(module, *args, **kwargs)
-    with JoiningFrames():
+    with JoiningFrames() as mode:
         result = kind.forward(module, *args, **kwargs)
-    return _whole(result)
+    if type(result) is not Tensor:
+        result = pytree.tree_map(_whole, result)
+    mode.make_what_was_kept()
+    return result
 
 
 def mode_now() -> Any:

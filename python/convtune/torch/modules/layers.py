@@ -114,10 +114,11 @@ def _refusal(module: Any, x: Tensor) -> str:
 
 
 def find(
-    model: torch.nn.Module, run: Callable[[], object], behind: Mapping[torch.nn.Module, Followers]
+    model: torch.nn.Module, run: Callable[[], object], behind: Mapping[torch.nn.Module, Followers], joins: bool = True
 ) -> tuple[list[Seen], int]:
     """(the convolutions of modules that one forward runs, the number of all others). `behind`: what stands behind those
-    whose work one operator is to do."""
+    whose work one operator is to do; `joins`: subclasses of Conv3d are asked for the frames before they join and pad them,
+    as they run where they are not compiled."""
     found: dict[Any, Seen] = {}
     of_modules = 0
 
@@ -177,7 +178,7 @@ def find(
         if _calls_conv_forward(module) and "_conv_forward" not in vars(module):
             module._conv_forward = partial(convolve, module)  # type: ignore[method-assign]
             wrapped.append((module, "_conv_forward"))
-            if type(module) is not nn.Conv3d and "forward" not in vars(module):
+            if joins and type(module) is not nn.Conv3d and "forward" not in vars(module):
                 module.forward = partial(forward_joining, type(module), module)
                 wrapped.append((module, "forward"))
         else:

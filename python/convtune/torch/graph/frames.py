@@ -1,0 +1,43 @@
+"""Frames that a graph joins to a cache and pads before it convolves them: found behind a 3-D convolution's input, so that an
+operator reads both tensors and leaves out what lies outside of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+__all__ = ["Frames", "frames_of"]
+
+aten: Any = torch.ops.aten
+
+
+@dataclass(frozen=True)
+class Frames:
+    """What a convolution sees: x with the cache's frames before it, and zeros around them. `edges`: those before x and
+    behind it along each axis, in front counted with the cache."""
+
+    x: Node
+    cache: Node | None
+    edges: tuple[int, ...]
+
+
+def frames_of(convolution: Node) -> Frames:
+    """The convolution's input, through a padding with zeros and a concatenation that nobody else sees."""
+    x: Any = convolution.args[0]
+    user, edges, cache = convolution, (0,) * 6, None
+    if x.target is aten.constant_pad_nd.default and set(x.users) == {user}:
+        ends = (*x.args[1], 0, 0, 0, 0, 0, 0)[:6]
+        if len(x.args[1]) <= 6 and all(type(one) is int and one >= 0 for one in ends) and (*x.args, 0)[2] == 0:
+            left, right, top, bottom, front, back = ends
+            edges = front, top, left, back, bottom, right
+            user, x = x, x.args[0]
+    if x.target is aten.cat.default and set(x.users) == {user} and (*x.args, 0)[1] in (2, -3) and len(x.args[0]) == 2:
+        before, own = x.args[0]
+        frames = before.meta["val"].shape[2]
+        fixed = all(type(size) is int for one in x.args[0] for size in one.meta["val"].shape)
+        if before.meta["val"].dtype is own.meta["val"].dtype and fixed and frames > 0:
+            cache, x, edges = before, own, (edges[0] + frames, *edges[1:])
+    return Frames(x, cache, edges)

@@ -1,0 +1,105 @@
+"""torch.compile(backend="convtune") and 3-D convolutions: frames that are joined and padded become operands of one operator."""
+
+import pytest
+from torch_support import torch
+
+import convtune.torch.backend
+from convtune.torch import packed
+
+nn, F = torch.nn, torch.nn.functional
+
+
+class Causal(nn.Conv3d):
+    """Over time alone, which a CPU's own kernels compute."""
+
+    def forward(self, x, cache=None):
+        front = 2
+        if cache is not None:
+            x = torch.cat([cache, x], dim=2)
+            front -= cache.shape[2]
+        return super().forward(F.pad(x, (0, 0, 0, 0, front, 0)))
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = Causal(8, 8, (3, 1, 1)), Causal(8, 8, (3, 1, 1))
+        self.norm, self.shown = nn.BatchNorm3d(8), nn.Conv3d(8, 8, (3, 1, 1))
+
+    def forward(self, x, cache):
+        h = self.first(F.silu(x), cache)
+        h = F.relu(self.norm(self.second(h)) + x)
+        joined = torch.cat([cache, h], 2)  # somebody else sees it, too
+        return self.shown(joined), joined
+
+
+@pytest.fixture
+def runs(monkeypatch):
+    seen, own = [], packed._run
+
+    def noted(x, weights, residual, cache, plan, axes):
+        seen.append((tuple(x.shape), None if cache is None else tuple(cache.shape), residual is not None, plan))
+        return own(x, weights, residual, cache, plan, axes)
+
+    monkeypatch.setattr(packed, "_run", noted)
+    return seen
+
+
+@pytest.mark.parametrize("frames", [1, 2])
+def test_frames_are_operands(frames, runs):
+    torch._dynamo.reset()
+    model = Block().eval()
+    for values in (model.norm.running_mean, model.norm.running_var):
+        nn.init.uniform_(values, 0.5, 1.5)
+    x, cache = (torch.rand(1, 8, of, 6, 5) for of in (3, frames))
+    with torch.no_grad():
+        expected = model(x, cache)
+        compiled = torch.compile(model, backend="convtune", options={"convtune.force": True})
+        y = compiled(x, cache)
+        for mine, theirs in zip(y, expected):
+            torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-4)
+            assert mine.stride() == theirs.stride()
+        first, second, shown = runs
+        assert first[:3] == ((1, 8, 3, 6, 5), (1, 8, frames, 6, 5), False) and f"cache={frames}" in first[3]
+        assert second[:3] == ((1, 8, 3, 6, 5), None, True) and "act=relu" in second[3] and "pd2" in second[3]
+        assert shown[:3] == ((1, 8, 3 + frames, 6, 5), None, False)
+        model.first.weight.mul_(2)
+        torch.testing.assert_close(compiled(x, cache)[1], model(x, cache)[1], rtol=1e-4, atol=1e-4)
+    report = convtune.torch.backend.last_report()
+    assert report is not None and sum(layer.swapped for layer in report.layers) == 3
+
+
+def test_what_is_not_frames_stays_as_it_is(runs):
+    class Other(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv3d(8, 8, (3, 1, 1))
+
+        def forward(self, x, cache):
+            a = self.conv(F.pad(x, (0, 0, 0, 0, 2, 0), value=1.0))
+            b = self.conv(F.pad(x, (0, 0, -1, 0, 2, 0)))
+            c = self.conv(F.pad(torch.cat([x, cache, x], 2), (0, 0, 0, 0, 1, 0)))
+            return a, b, c, self.conv(torch.cat([cache, x], 3))
+
+    torch._dynamo.reset()
+    model, x = Other().eval(), torch.rand(1, 8, 3, 6, 5)
+    with torch.no_grad():
+        y = torch.compile(model, backend="convtune", options={"convtune.force": True})(x, x)
+        for mine, theirs in zip(y, model(x, x)):
+            torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-4)
+    assert len(runs) == 4 and all(cache is None for _, cache, _, _ in runs)
+    assert ["pd" in plan for *_, plan in runs].count(True) == 1
+
+
+def test_the_operator_refuses_what_is_not_its_plans():
+    from convtune.torch.run import choice_line
+    from convtune.torch.packed import conv3d_packed
+
+    problem = convtune.Problem.parse("mb1ic4id2ih5iw6oc4kd3kh1kw1pd2ph0pw0 pad_back=0 cache=1 precision=fp32")
+    plan = choice_line("cpu", problem, problem, "reference", "")
+    x, memory = torch.rand(1, 4, 2, 5, 6), torch.zeros(1 << 16, dtype=torch.uint8)
+    with pytest.raises(convtune.InvalidArgument, match="takes a cache of the shape"):
+        conv3d_packed(x, memory, None, None, plan)
+    with pytest.raises(convtune.InvalidArgument, match="takes a cache of the shape"):
+        conv3d_packed(x, memory, None, x, plan)
+    assert conv3d_packed(x.to("meta"), memory.to("meta"), None, None, plan).shape == (1, 4, 2, 5, 6)
