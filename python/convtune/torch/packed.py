@@ -4,9 +4,9 @@ that were packed before: what graphs of fixed sizes hold. A CUDA graph that pack
     y = torch.ops.convtune.conv2d_packed(x, packed, residual, plan)
     y = torch.ops.convtune.conv3d_packed(x, packed, residual, cache, plan)
 
-`plan` is a line of run.choice_line, `packed` the memory that Packing made for it. There are no gradients.
-The second reads the frames of a cache before x's. A library in C++ (src/torch) has the kernel of the first; the one here is for PyTorch before 2.10, where that does not load,
-and for the second.
+`plan` is a line of run.choice_line, `packed` the memory that Packing made for it; the second reads a cache's frames before
+x's. There are no gradients. A library in C++ (src/torch) has the kernel of the first; the one here is for the second, and
+for PyTorch before 2.10, where that does not load.
 """
 
 from __future__ import annotations
