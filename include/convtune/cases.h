@@ -10,7 +10,7 @@
 namespace convtune {
 
 struct Suite {
-  std::string name;  // "stem", "body", "depthwise", "modern", "half", "video", "edges"
+  std::string name;  // "stem", "body", "depthwise", "modern", "half", "video", "medical", "audio", "edges"
   std::vector<ConvProblem> problems;
   bool in_all = false;  // "all" runs it
 };

@@ -81,11 +81,11 @@ TEST(DirectFmaSm80, TakesAnyPrecisionEverywhere) {
 
 TEST(DirectFmaSm80, RefusesWithAReason) {
   expect_refusals(cuda::direct_fma_sm80(), {{"mb2g32ic32ih32oc32kh3ph1 layout=nhwc", "NCHW"},
-                                            {"mb2g32ic32ih32oc32kh3ph1 precision=fp16 dtype=f16", "f32"},
+                                            {"mb2g32ic32ih32oc32kh3ph1 dtype=bf16:bf16:f32", "f32"},
                                             {"mb2ic64ih32oc16kh3ph1", "few products"},
                                             {"mb2g2ic2ih64oc2kh40", "few products"},
                                             {"mb2g2ic2ih2000000iw1oc2kh3ph1pw1", "2000000"},
-                                            {"mb1ic4ih8iw100000oc16kh3ph1", "shared memory"},
+                                            {"mb1ic1ih40iw16384oc1kh40kw1sh1sw16", "shared memory"},
                                             {"mb1ic1ih512oc1kh1sh64", "columns"}});
   expect_config_refusals(cuda::direct_fma_sm80(), tf32("mnist_conv1"),
                          "rows=7 filters=1 down=4 units=1 chunks=32 passes=4 kept=1 uniform=1 staged=0",

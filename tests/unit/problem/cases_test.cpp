@@ -64,7 +64,7 @@ std::string suite_refusal(const std::string& text) {
 }
 
 TEST(Embedded, HoldsTheFilesByteForByte) {
-  ASSERT_EQ(embedded_cases().size(), 7u);
+  ASSERT_EQ(embedded_cases().size(), 9u);
   for (const EmbeddedFile& file : embedded_cases())
     EXPECT_EQ(file.text, read(CONVTUNE_SOURCE_DIR "/cases/" + std::string(file.name))) << file.name;
 }
@@ -97,7 +97,8 @@ TEST(Suites, AreInOrderNamedAndUnique) {
       ++count;
     }
   }
-  EXPECT_THAT(names, ElementsAre("stem", "body", "depthwise", "modern", "half", "video", "medical", "edges"));
+  EXPECT_THAT(names, ElementsAre("stem", "body", "depthwise", "modern", "half", "video", "medical", "audio",
+                                 "edges"));
   EXPECT_EQ(suite_names(), names);
   EXPECT_EQ(cases.size(), count);
   EXPECT_EQ(keys.size(), count);
@@ -189,11 +190,11 @@ TEST(LoadSuite, StopsAt64MiB) {
 
 TEST(LoadSuite, UnknownNamesListTheKnown) {
   for (const char* name : {"", "/nowhere/suite.txt", "/"})
-    EXPECT_EQ(
-        refusal([&] { load_suite(name); }),
-        fmt::format("'{}' is neither a suite (stem, body, depthwise, modern, half, video, medical, edges, all) nor a "
-                    "file with problems",
-                    name));
+    EXPECT_EQ(refusal([&] { load_suite(name); }),
+              fmt::format("'{}' is neither a suite (stem, body, depthwise, modern, half, video, medical, "
+                          "audio, edges, all) nor a "
+                          "file with problems",
+                          name));
   EXPECT_THAT(refusal([] { load_suite("steam"); }), HasSubstr("did you mean 'stem'?"));
 }
 

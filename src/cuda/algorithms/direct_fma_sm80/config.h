@@ -38,12 +38,19 @@ struct DirectFmaSm80 {
 
   // ---- A block's part of the output ----
   constexpr long long all_units() const { return static_cast<long long>(conv.n) * conv.groups; }
-  constexpr int across() const { return ceil_div(conv.q, kColumns); }  // strips beside each other
+  // Long rows are several blocks', in equal parts of whole vectors.
+  constexpr int sides() const { return ceil_div(conv.q, kMostColumns); }
+  constexpr int block_columns() const {
+    return sides() == 1 ? conv.q : round_up(ceil_div(conv.q, sides()), 8);
+  }
+  constexpr int across() const { return ceil_div(block_columns(), kColumns); }  // strips beside each other
   constexpr int band_rows() const { return rows * down; }
   constexpr int bands() const { return ceil_div(conv.p, band_rows()); }
   constexpr int block_filters() const { return filters * chunks; }
   constexpr int filter_blocks() const { return ceil_div(conv.group_filters(), block_filters()); }
-  constexpr long long blocks() const { return ceil_div(all_units(), units) * bands() * filter_blocks(); }
+  constexpr long long blocks() const {
+    return ceil_div(all_units(), units) * bands() * filter_blocks() * sides();
+  }
   // Positions of one chunk, with those that a warp leaves out.
   constexpr int places() const { return uniform ? round_up(down * across(), 32) : down * across(); }
   constexpr int strips() const { return units * chunks * places(); }
@@ -51,7 +58,9 @@ struct DirectFmaSm80 {
 
   // ---- The input in shared memory: [unit][channel][row][pitch], zero where there is no image ----
   constexpr bool vectors() const { return conv.w % 4 == 0; }  // read 16 bytes at once where `aligned`
-  constexpr int margin() const { return vectors() ? round_up(conv.pad_left, 4) : conv.pad_left; }
+  constexpr int margin() const {
+    return vectors() ? round_up(conv.pad_left, sides() > 1 ? 8 : 4) : conv.pad_left;
+  }
   constexpr int window() const {  // columns that a strip reads
     return (kColumns - 1) * conv.stride_w + (conv.s - 1) * conv.dilation_w + 1;
   }
@@ -63,9 +72,14 @@ struct DirectFmaSm80 {
     const int used = round_up(last_column() - margin(), vectors() ? 4 : 1);
     return used < 0 ? 0 : used < conv.w ? used : conv.w;
   }
+  // Columns that are brought, from which on. A part of a row brings its margins too: they may be another's.
+  constexpr int loaded_columns() const {
+    return sides() == 1 ? stored_columns() : round_up(last_column(), vectors() ? 8 : 1);
+  }
+  constexpr int loaded_from() const { return sides() == 1 ? margin() : 0; }
   // With a vector more where the strips of the next rows then continue in the banks where those of a row end.
   constexpr int pitch() const {
-    const int end = margin() + stored_columns();
+    const int end = loaded_from() + loaded_columns();
     const int least = round_up(end > last_column() ? end : last_column(), 4);
     const bool continues = (rows * conv.stride_h * (least + 4) - across() * kColumns) % 32 == 0;
     return conv.stride_w == 1 && continues ? least + 4 : least;
@@ -88,6 +102,13 @@ struct DirectFmaSm80 {
       if (filter_row(input, row) >= 0) return true;
     return false;
   }
+
+  // Columns of half precision that a thread brings at once; they are widened on their way.
+  constexpr int copied_halves() const {
+    if (!aligned || !vectors()) return 1;
+    return conv.w % 8 == 0 && loaded_columns() % 8 == 0 ? 8 : 4;
+  }
+  constexpr bool halves() const { return conv.x_type != ElementType::f32; }
 
   // ---- Weights of a chunk: [channel][filter row][column][filter], rows of whole vectors; then its biases
   // ----
@@ -149,7 +170,7 @@ struct DirectFmaSm80 {
     return is_in_range(*this) && across() <= kMostStrips && window() <= kMostWindow &&
            static_cast<long long>(sums()) * conv.r * conv.s <= kMostProducts &&
            static_cast<long long>(units) * chunks * places() <= kMostThreads * kMostPasses &&
-           (passes - 1) * threads() < strips() &&
+           (passes - 1) * threads() < strips() && (!staged || sides() == 1) &&
            (!kept || (passes > 1 && units == 1 && threads() % places() == 0)) && threads() <= kMostThreads &&
            registers() <= kMostRegisters &&  // A quarter of the registers belongs to every fourth warp.
            (registers() + kSpareRegisters) * round_up(threads(), 128) <= 65536 && blocks() < (1LL << 31) &&
@@ -159,6 +180,7 @@ struct DirectFmaSm80 {
   }
 
   static constexpr int kColumns = 4;  // per strip: a vector to store
+  static constexpr int kMostColumns = 1024;
   static constexpr int kMostRows = 16, kMostFilters = 16, kMostStrips = 1024, kMostPasses = 64;
   static constexpr int kMostThreads = 1024, kMostRegisters = 224, kMostWindow = 64;
   static constexpr int kSpareRegisters = 8;  // with fewer, all that was seen to spill does

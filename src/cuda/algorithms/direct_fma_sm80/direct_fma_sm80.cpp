@@ -55,14 +55,20 @@ StripWork strip_work(const DirectFmaSm80& a) {
                   (inputs * 4 * std::min(conv.stride_w, 2) + weights * (shares_weights(a) ? 1 : 3))};
 }
 
+// Instructions that bring 32 numbers into shared memory. Halves are widened, one by one.
+double load_instructions(const DirectFmaSm80& a) {
+  if (!a.halves()) return a.vectors() ? 4 : 12;
+  return 2 + 16.0 / a.copied_halves();
+}
+
 // Clock cycles, roughly: what the processors issue, what shared memory passes on, what memory moves.
 double estimated_cycles(const DirectFmaSm80& a, const Target& target) {
   const ConvExtents& conv = a.conv;
   const StripWork strip = strip_work(a);
   const double warps = a.threads() / 32.0;
-  const double loads = static_cast<double>(a.planes()) * a.input_rows() * a.stored_columns() / 32;
+  const double loads = static_cast<double>(a.planes()) * a.input_rows() * a.loaded_columns() / 32;
   const int registers = a.registers() - (uniform_weights(a) ? a.conv.r * a.conv.s * a.filters : 0);
-  const double issue = (warps * (a.passes * strip.instructions + 60) + loads * (a.vectors() ? 4 : 12)) / 4;
+  const double issue = (warps * (a.passes * strip.instructions + 60) + loads * load_instructions(a)) / 4;
   const double smem = warps * a.passes * strip.wavefronts + loads * 2;
   // Blocks beside each other, how well their warps hide latencies, and how evenly blocks fall.
   const double beside = std::max(
@@ -77,12 +83,14 @@ double estimated_cycles(const DirectFmaSm80& a, const Target& target) {
   const double compute = (std::max(issue, smem) + 0.1 * std::min(issue, smem)) / 1.1 * (1 + 1.5 / at_once) *
                          (blocks <= beside ? std::ceil(blocks) : blocks + 0.5 * std::min(1.0, beside / 4));
   // Rows and planes that are read twice come from L2.
-  const double loaded = static_cast<double>(a.blocks()) * loads * 128;
-  const double input = 4.0 * conv.n * conv.c * conv.h * conv.w;
-  const double output = 4.0 * conv.n * conv.k * conv.p * conv.q;
+  const double load_bytes = 32.0 * size_of(conv.x_type) * loads;
+  const double loaded = static_cast<double>(a.blocks()) * load_bytes;
+  const double input = 1.0 * size_of(conv.x_type) * conv.n * conv.c * conv.h * conv.w;
+  const double output =
+      (conv.residual ? 2.0 : 1.0) * size_of(conv.y_type) * conv.n * conv.k * conv.p * conv.q;
   const double moved = std::min(loaded, input) + output + 0.3 * std::max(0.0, loaded - input);
   const double copied = capability_facts(target.capability).copied_bytes_per_cycle;
-  const double on_the_way = std::max(beside - 1, 0.5) * loads * 128;
+  const double on_the_way = std::max(beside - 1, 0.5) * load_bytes;
   const double memory = moved / target.multiprocessors / copied * (1 + 1500 / on_the_way);
   // Whatever does not overlap: a block's threads load, compute and store in turns.
   const double alone = 0.15 + 0.6 / (beside + a.passes - 1);
@@ -93,19 +101,21 @@ double estimated_cycles(const DirectFmaSm80& a, const Target& target) {
 TileWork work_of(const DirectFmaSm80& a) {
   const StripWork strip = strip_work(a);
   const double warps = a.threads() / 32.0;
-  const double floats = static_cast<double>(a.planes()) * a.input_rows() * a.stored_columns();
+  const double floats = static_cast<double>(a.planes()) * a.input_rows() * a.loaded_columns();
   TileWork work;
   work.tiles = static_cast<double>(a.blocks());
   work.cuda_cores = true;
   work.store_beside = !a.staged;
-  work.in_flight_bytes = 4 * floats;
-  work.load.instructions = floats / 32 * (a.vectors() ? 4 : 12);
+  const double bytes = size_of(a.conv.x_type) * floats;
+  // Halves wait in registers, a few pieces a thread.
+  work.in_flight_bytes = a.halves() ? std::min(bytes, 8.0 * a.copied_halves() * a.threads()) : bytes;
+  work.load.instructions = floats / 32 * load_instructions(a);
   work.load.wavefronts = floats / 32 * 2;
-  work.load.l2_bytes = 4 * (floats + 1.0 * a.weight_units() * a.block_weight_floats());
+  work.load.l2_bytes = bytes + 4.0 * a.weight_units() * a.block_weight_floats();
   work.multiply.instructions = warps * (a.passes * strip.instructions + 60);
   work.multiply.wavefronts = warps * a.passes * strip.wavefronts;
   // Rows of a plane follow each other in y.
-  store_in_pieces(work, outputs_of(a.conv) / work.tiles, 1.0 * a.band_rows() * a.conv.q);
+  store_in_pieces(work, outputs_of(a.conv) / work.tiles, 1.0 * a.band_rows() * a.block_columns());
   // One at a time where rows are not whole vectors: it is as if half of the sectors were written in parts.
   if (!a.staged && a.conv.q % 4 != 0) work.part_sectors = outputs_of(a.conv) / work.tiles / 16;
   return work;
@@ -119,7 +129,7 @@ class DirectFma final : public KernelAlgorithmOf<DirectFmaSm80> {
   // Every precision: fp32 products are at least as exact.
   Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
     if (Support support =
-            first_refusal({needs_sm80(device), takes_f32(a), takes_layout(a, Layout::nchw), fits_extents(a)});
+            first_refusal({needs_sm80(device), takes_one_type(a, Layout::nchw), fits_extents(a)});
         !support)
       return support;
     const std::int64_t channels = a.c / a.groups;
@@ -152,7 +162,7 @@ class DirectFma final : public KernelAlgorithmOf<DirectFmaSm80> {
 
   // It has no launch bound on blocks: what it needs of registers is a guess.
   LaunchPlan launch(const DirectFmaSm80& kernel, const DeviceInfo& device) const override {
-    LaunchPlan plan = plan_of(kernel, device, {static_cast<unsigned>(kernel.blocks())});
+    LaunchPlan plan = plan_of(kernel, device, {static_cast<unsigned>(kernel.blocks())}, kEpilogueArguments);
     plan.resident_blocks = std::max(
         occupancy(target_of(device), {kernel.threads(), kernel.registers(), kernel.smem_bytes()}).blocks, 1);
     plan.resident_is_a_guess = true;
@@ -172,7 +182,7 @@ class DirectFma final : public KernelAlgorithmOf<DirectFmaSm80> {
     const auto consider = [&](const DirectFmaSm80& kernel) {
       if (fits(kernel, target)) all.push_back({estimated_cycles(kernel, target), kernel});
     };
-    const int strips_across = ceil_div(conv.q, DirectFmaSm80::kColumns);
+    const int strips_across = DirectFmaSm80{.conv = conv}.across();
     for (const int filters : {1, 2, 4, 8}) {
       if (filters > 1 && filters > conv.group_filters()) break;
       for (const int rows : {1, 2, 3, 4, 5, 6, 7, 8, 10, 14, 16}) {

@@ -1,11 +1,11 @@
-// Convolution on CUDA cores, in exact fp32, for sums of few products: depthwise, small groups, one to four
-// input channels. Such layers wait for memory, so what counts is that each input is read once, in long
-// pieces, and that enough reads are on their way; blocks beside each other on a multiprocessor see to that,
-// some loading while others compute.
+// Convolution on CUDA cores, with sums in exact fp32, for sums of few products: depthwise, small groups, one
+// to four input channels. Such layers wait for memory, so what counts is that each input is read once, in
+// long pieces, and that enough reads are on their way; blocks beside each other on a multiprocessor see to
+// that, some loading while others compute.
 //
-//   x in NCHW, a block's planes ------- cp.async ------> shared memory, rows with zeros at the padding
-//   a thread: `rows` x 4 outputs of `filters` filters; input rows go by in registers, and each one is
-//   multiplied for all output rows that it belongs to:
+//   x in NCHW, a block's planes ------- cp.async ------> shared memory, rows with zeros at the padding;
+//   halves are widened on their way, through registers a thread: `rows` x 4 outputs of `filters` filters;
+//   input rows go by in registers, and each one is multiplied for all output rows that it belongs to:
 //
 //     input row 0   a b c d e f       filter row 0 -> output row 0
 //     input row 1   g h i j k l       filter row 1 -> output row 0, filter row 0 -> output row 1
@@ -19,48 +19,6 @@
 #include "cuda/tile/pack.cuh"
 
 namespace convtune::direct_fma_sm80 {
-
-// Floats [kBegin, kEnd) of a vector in shared memory: no more than is wanted.
-template <int kBegin, int kEnd>
-__device__ __forceinline__ void read_some(float* to, const float* from) {
-  if constexpr (kEnd - kBegin == 1) {
-    to[0] = from[kBegin];
-  } else if constexpr (kBegin / 2 == (kEnd - 1) / 2) {
-    const float2 pair = *reinterpret_cast<const float2*>(from + kBegin);
-    to[0] = pair.x, to[1] = pair.y;
-  } else {
-    const float4 four = *reinterpret_cast<const float4*>(from);
-    const float all[4] = {four.x, four.y, four.z, four.w};
-#pragma unroll
-    for (int i = kBegin; i < kEnd; ++i) to[i - kBegin] = all[i];
-  }
-}
-// From an address there, in a way that the compiler can neither move nor keep.
-template <int kBegin, int kEnd>
-__device__ __forceinline__ void read_some(float* to, unsigned from) {
-  if constexpr (kEnd - kBegin == 1) {
-    ptx::ld_shared(to[0], from + kBegin * 4);
-  } else if constexpr (kBegin / 2 == (kEnd - 1) / 2) {
-    ptx::ld_shared_v2(to[0], to[1], from + kBegin * 4);
-  } else {
-    float all[4];
-    ptx::ld_shared_v4(all[0], all[1], all[2], all[3], from);
-#pragma unroll
-    for (int i = kBegin; i < kEnd; ++i) to[i - kBegin] = all[i];
-  }
-}
-
-// kCount floats behind the kFirst of a vector, at `from`.
-template <int kFirst, int kCount, class Address>
-__device__ __forceinline__ void read(float* to, Address from) {
-  constexpr int kUnit = sizeof(Address) == sizeof(unsigned) ? 4 : 1;  // words that addresses count
-  constexpr int kEnd = kFirst + kCount, kWhole = kFirst > 0 ? 4 : 0;  // where whole vectors begin
-  if constexpr (kFirst > 0) read_some<kFirst, (kEnd < 4 ? kEnd : 4)>(to, from);
-#pragma unroll
-  for (int i = kWhole; i + 4 <= kEnd; i += 4) read_some<0, 4>(to + i - kFirst, from + i * kUnit);
-  if constexpr (kEnd > kWhole && kEnd % 4 > 0)
-    read_some<0, kEnd % 4>(to + kEnd / 4 * 4 - kFirst, from + kEnd / 4 * 4 * kUnit);
-}
 
 // One filter row's products with one input row, for one output row of the strip.
 template <DirectFmaSm80 config>
@@ -136,8 +94,9 @@ struct Window {
 
 // Every strip of this thread. `sum_up` adds a strip's products to its sums.
 template <DirectFmaSm80 config, class SumUp>
-__device__ __forceinline__ void compute_strips(const float* weights, float* staged, float* __restrict__ y,
-                                               const Part<config>& part, const SumUp& sum_up) {
+__device__ __forceinline__ void compute_strips(const float* weights, const void* __restrict__ residual,
+                                               float* staged, void* __restrict__ y, const Part<config>& part,
+                                               const SumUp& sum_up) {
   constexpr ConvExtents a = config.conv;
 #pragma unroll 1
   for (int strip = threadIdx.x; strip < config.strips(); strip += config.threads()) {
@@ -153,15 +112,16 @@ __device__ __forceinline__ void compute_strips(const float* weights, float* stag
       for (int row = 0; row < config.rows; ++row)
 #pragma unroll
         for (int column = 0; column < DirectFmaSm80::kColumns; ++column)
-          sums[filter][row][column] = bias[filter];
+          sums[filter][row][column] = a.eager ? 0 : bias[filter];
     sum_up(sums, place, my_weights);
-    store_strip<config>(sums, place, staged, y);
+    store_strip<config>(sums, bias, place, residual, staged, y);
   }
 }
 
 template <DirectFmaSm80 config>
-__device__ __forceinline__ void compute(const float* input, const float* weights, float* staged,
-                                        float* __restrict__ y, const Part<config>& part) {
+__device__ __forceinline__ void compute(const float* input, const float* weights,
+                                        const void* __restrict__ residual, float* staged,
+                                        void* __restrict__ y, const Part<config>& part) {
   constexpr ConvExtents a = config.conv;
   constexpr int kChannelFloats = a.r * config.weight_row_floats();
   if constexpr (config.kept) {
@@ -169,7 +129,7 @@ __device__ __forceinline__ void compute(const float* input, const float* weights
     const Place<config> place(threadIdx.x, part);
     const Window<config> window(input, place);
     compute_strips<config>(
-        weights, staged, y, part, [&](Sums<config>& sums, const Place<config>&, const float* mine) {
+        weights, residual, staged, y, part, [&](Sums<config>& sums, const Place<config>&, const float* mine) {
 #pragma unroll
           for (int channel = 0; channel < a.group_channels(); ++channel)
             multiply_channel<config>(
@@ -177,44 +137,47 @@ __device__ __forceinline__ void compute(const float* input, const float* weights
                 mine + channel * kChannelFloats);
         });
   } else {
-    compute_strips<config>(
-        weights, staged, y, part, [&](Sums<config>& sums, const Place<config>& place, const float* mine) {
+    compute_strips<config>(weights, residual, staged, y, part,
+                           [&](Sums<config>& sums, const Place<config>& place, const float* mine) {
 #pragma unroll 1
-          for (int channel = 0; channel < a.group_channels(); ++channel) {
-            const float* first = place.input(input, channel);
-            const auto input_row = [&](int row, float* x) -> const float* {
-              read<config.first_column() % 4, config.window()>(x, first + row * config.pitch());
-              return x;
-            };
-            multiply_channel<config>(sums, input_row, mine + channel * kChannelFloats);
-          }
-        });
+                             for (int channel = 0; channel < a.group_channels(); ++channel) {
+                               const float* first = place.input(input, channel);
+                               const auto input_row = [&](int row, float* x) -> const float* {
+                                 read<config.first_column() % 4, config.window()>(
+                                     x, first + row * config.pitch());
+                                 return x;
+                               };
+                               multiply_channel<config>(sums, input_row, mine + channel * kChannelFloats);
+                             }
+                           });
   }
 }
 
 // Everything again, slowly: where a weight is not finite.
 template <DirectFmaSm80 config>
-__device__ __noinline__ void compute_exactly(const float* __restrict__ x, const float* __restrict__ packed,
-                                             float* __restrict__ y, const Part<config>& part) {
+__device__ __noinline__ void compute_exactly(const void* __restrict__ x, const float* __restrict__ packed,
+                                             const void* __restrict__ residual, void* __restrict__ y,
+                                             const Part<config>& part) {
   constexpr ConvExtents a = config.conv;
-  constexpr int kPlane = config.band_rows() * a.q;
+  constexpr int kColumns = config.block_columns(), kPlane = config.band_rows() * kColumns;
 #pragma unroll 1
   for (int i = threadIdx.x; i < config.units * config.block_filters() * kPlane; i += config.threads()) {
-    const int plane = i / kPlane, row = i % kPlane / a.q, column = i % a.q;
+    const int plane = i / kPlane, row = i % kPlane / kColumns;
+    const int column = part.first_column() + i % kColumns;
     const int unit = plane / config.block_filters(), filter = plane % config.block_filters();
-    if (!part.has_unit(unit) || !part.has_filter(filter) || !part.has_row(row)) continue;
+    if (!part.has_unit(unit) || !part.has_filter(filter) || !part.has_row(row) || column >= a.q) continue;
     const int group = part.group(unit);
     const int image = static_cast<int>((part.first_unit + unit) / a.groups);
     const int k = group * a.group_filters() + part.filter_block * config.block_filters() + filter;
     const int p = part.first_row() + row;
-    y[part.plane(unit, filter) + static_cast<long long>(p) * a.q + column] =
-        exact_output<config>(x, packed, image, k, p, column);
+    store_exact_output<config>(x, packed, residual, y, image, k, p, column);
   }
 }
 
 template <DirectFmaSm80 config>
 __global__ void __launch_bounds__(config.threads())
-    direct_fma_sm80(const float* __restrict__ x, const float* __restrict__ packed, float* __restrict__ y) {
+    direct_fma_sm80(const void* __restrict__ x, const float* __restrict__ packed,
+                    const void* __restrict__ residual, void* __restrict__ y) {
   ptx::wait_for_earlier_grids(packed);
   extern __shared__ __align__(16) float memory[];
   constexpr auto kAt = config.smem();
@@ -231,10 +194,10 @@ __global__ void __launch_bounds__(config.threads())
   ptx::cp_async_wait_group<0>();
   __syncthreads();
   if (!finite) {
-    compute_exactly<config>(x, packed, y, part);
+    compute_exactly<config>(x, packed, residual, y, part);
     return;
   }
-  compute<config>(input, weights, staged, y, part);
+  compute<config>(input, weights, residual, staged, y, part);
   if constexpr (config.staged) {
     __syncthreads();
     store_staged<config>(staged, y, part);
@@ -244,7 +207,7 @@ __global__ void __launch_bounds__(config.threads())
 // The packed weights. The flag must be 0 before.
 template <DirectFmaSm80 config>
 __global__ void __launch_bounds__(kPackThreads)
-    pack_direct_fma_sm80(const float* __restrict__ w, const float* __restrict__ bias,
+    pack_direct_fma_sm80(const void* __restrict__ w, const void* __restrict__ bias,
                          unsigned* __restrict__ packed) {
   pack<config>(w, bias, packed, __float_as_uint);
 }

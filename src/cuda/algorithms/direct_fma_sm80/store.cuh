@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cuda/algorithms/direct_fma_sm80/load.cuh"
+#include "cuda/algorithms/direct_fma_sm80/read.cuh"
 #include "cuda/tile/epilogue.cuh"
 
 namespace convtune::direct_fma_sm80 {
@@ -37,26 +38,71 @@ struct Place {
   }
 };
 
-// Staged outputs to y: what is contiguous there is written in one piece.
+// An output in memory: a float, or the bits of a half.
+template <ElementType kType>
+struct Stored {
+  using Type = unsigned short;
+};
+template <>
+struct Stored<ElementType::f32> {
+  using Type = float;
+};
 template <DirectFmaSm80 config>
-__device__ __forceinline__ void store_staged(const float* staged, float* __restrict__ y,
+using Output = typename Stored<config.conv.y_type>::Type;
+
+// Stores outputs beside each other where they are wanted: several at a multiple of all their bytes, or one.
+template <DirectFmaSm80 config, int kWidth>
+__device__ __forceinline__ void store_outputs(Output<config>* to, const float (&values)[kWidth],
+                                              bool wanted) {
+  constexpr ElementType kType = config.conv.y_type;
+  if constexpr (kWidth == 1) {
+    if (wanted) store_element<kType>(to, 0, values[0]);
+  } else if constexpr (kType == ElementType::f32) {
+    ptx::st_global_v4_if(to, values, wanted);
+  } else {
+    unsigned words[kWidth / 2];
+#pragma unroll
+    for (int i = 0; i < kWidth / 2; ++i) words[i] = pack_halves<kType>(values[2 * i], values[2 * i + 1]);
+    if constexpr (kWidth == 8)
+      ptx::st_global_v4_if(to, words, wanted);
+    else if (wanted)
+      *reinterpret_cast<uint2*>(to) = make_uint2(words[0], words[1]);
+  }
+}
+// As above, from shared memory.
+template <DirectFmaSm80 config, int kWidth>
+__device__ __forceinline__ void copy_outputs(Output<config>* to, const float* from, bool wanted) {
+  float values[kWidth];
+  read<0, kWidth>(values, from);
+  store_outputs<config, kWidth>(to, values, wanted);
+}
+
+// Staged outputs to y: what is contiguous there is written in one piece, 16 bytes at a time where that can
+// be.
+template <DirectFmaSm80 config>
+__device__ __forceinline__ void store_staged(const float* staged, void* __restrict__ y,
                                              const Part<config>& part) {
   constexpr ConvExtents a = config.conv;
   constexpr int kPlane = config.band_rows() * a.q;  // in shared memory
   constexpr bool kWhole = config.band_rows() == a.p && config.block_filters() == a.group_filters();
-  constexpr int kAll = config.units * config.block_filters() * kPlane;
-  if constexpr (config.aligned && kWhole && kAll % 4 == 0) {
+  constexpr int kAll = config.units * config.block_filters() * kPlane, kVector = 16 / size_of(a.y_type);
+  Output<config>* const outputs = static_cast<Output<config>*>(y);
+  if constexpr (config.aligned && kWhole && kAll % kVector == 0) {
     if (part.has_unit(config.units - 1)) {
-      float* to = y + part.plane(0, 0);
+      Output<config>* to = outputs + part.plane(0, 0);
 #pragma unroll 4
-      for (int i = threadIdx.x * 4; i < kAll; i += config.threads() * 4)
-        *reinterpret_cast<float4*>(to + i) = *reinterpret_cast<const float4*>(staged + i);
+      for (int i = threadIdx.x * kVector; i < kAll; i += config.threads() * kVector)
+        copy_outputs<config, kVector>(to + i, staged + i, true);
       return;
     }
   }
-  constexpr bool kVectors = config.aligned && a.p * static_cast<long long>(a.q) % 4 == 0 && kPlane % 4 == 0;
-  constexpr int kWidth = kVectors ? 4 : 1, kPieces = kPlane / kWidth;
-  const int rows = config.bands() * config.band_rows() == a.p || part.band + 1 < config.bands()
+  constexpr long long kPlaneOfY = static_cast<long long>(a.p) * a.q;
+  constexpr int kWidth = !config.aligned                                     ? 1
+                         : kPlaneOfY % kVector == 0 && kPlane % kVector == 0 ? kVector
+                         : kPlaneOfY % 4 == 0 && kPlane % 4 == 0             ? 4
+                                                                             : 1;
+  constexpr int kPieces = kPlane / kWidth;
+  const int rows = config.bands() * config.band_rows() == a.p || part.band() + 1 < config.bands()
                        ? config.band_rows()
                        : a.p - part.first_row();
 #pragma unroll 4
@@ -64,29 +110,29 @@ __device__ __forceinline__ void store_staged(const float* staged, float* __restr
     const int plane = i / kPieces, at = i % kPieces * kWidth;
     const int unit = plane / config.block_filters(), filter = plane % config.block_filters();
     if (!part.has_unit(unit) || !part.has_filter(filter) || at >= rows * a.q) continue;
-    float* to = y + part.plane(unit, filter) + part.first_row() * a.q + at;
+    Output<config>* to = outputs + part.plane(unit, filter) + part.first_row() * a.q + at;
     const float* from = staged + plane * kPlane + at;
-    if constexpr (kWidth == 4) {
-      if (at + 4 <= rows * a.q) {
-        *reinterpret_cast<float4*>(to) = *reinterpret_cast<const float4*>(from);
-        continue;
-      }
+    if (kWidth == 1 || at + kWidth <= rows * a.q) {
+      copy_outputs<config, kWidth>(to, from, true);
+      continue;
     }
 #pragma unroll
     for (int j = 0; j < kWidth; ++j)
-      if (kWidth == 1 || at + j < rows * a.q) to[j] = from[j];
+      if (at + j < rows * a.q) store_element<a.y_type>(to, j, from[j]);
   }
 }
 
 // Whatever is staged has a place there in any case. Where rows are no whole vectors 4 stores with predicates
 // in a statement do not work: ptxas tears them apart, and partial sectors cost up to 64 % then.
 template <DirectFmaSm80 config>
-__device__ __forceinline__ void store_strip(Sums<config>& sums, const Place<config>& place, float* staged,
-                                            float* __restrict__ y) {
+__device__ __forceinline__ void store_strip(Sums<config>& sums, const float (&bias)[config.filters],
+                                            const Place<config>& place, const void* __restrict__ residual,
+                                            float* staged, void* __restrict__ y) {
   constexpr ConvExtents a = config.conv;
   constexpr int kRow = a.q;
-  constexpr long long kPlane = config.staged ? config.band_rows() * a.q : static_cast<long long>(a.p) * a.q;
-  constexpr bool kVectors = a.q % 4 == 0 && (config.staged || config.aligned);
+  constexpr long long kPlaneOfY = static_cast<long long>(a.p) * a.q;
+  constexpr bool kWhole = a.q % 4 == 0;  // rows are whole vectors
+  constexpr SumsBegin kBegin = a.eager ? SumsBegin::at_zero : SumsBegin::at_bias;
   // The block's number again: kept all the time it is spilled in one config of five hundred. On 9.0 none is
   // seen to be, and what is measured there is without.
   unsigned block = blockIdx.x;
@@ -95,28 +141,41 @@ __device__ __forceinline__ void store_strip(Sums<config>& sums, const Place<conf
 #endif
   const Part<config> part(block);
   const int first = place.chunk * config.filters;  // for the block's filters
-  float* to = config.staged
-                  ? staged + (place.unit * config.block_filters() + first) * kPlane + place.row * kRow
-                  : y + part.plane(place.unit, first) + (part.first_row() + place.row) * kRow;
-  to += place.column;
+  constexpr int kStagedPlane = config.band_rows() * a.q;
+  float* const there =
+      staged + (place.unit * config.block_filters() + first) * kStagedPlane + place.row * kRow + place.column;
+  const long long at = part.plane(place.unit, first) + (part.first_row() + place.row) * kRow +
+                       part.first_column() + place.column;
+  Output<config>* const to = static_cast<Output<config>*>(y) + at;
 #pragma unroll
   for (int i = 0; i < config.filters; ++i)
 #pragma unroll
     for (int row = 0; row < config.rows; ++row) {
       float(&four)[4] = sums[i][row];
+      const bool exists = part.has_filter(first + i) && part.has_row(place.row + row);
 #pragma unroll
-      for (int column = 0; column < DirectFmaSm80::kColumns; ++column)
-        four[column] = activate<config.conv>(four[column]);
-      float* there = to + i * kPlane + row * kRow;
-      const bool exists = config.staged || (part.has_filter(first + i) && part.has_row(place.row + row));
-      if constexpr (kVectors && config.staged)
-        ptx::st_shared_v4(ptx::shared_address(there), four);
-      else if constexpr (kVectors)
-        ptx::st_global_v4_if(there, four, exists);
-      else if (exists)
+      for (int column = 0; column < DirectFmaSm80::kColumns; ++column) {
+        float added = 0;
+        if constexpr (a.residual)
+          if (exists && part.has_column(place.column + column))
+            added = load_element<a.y_type>(residual, at + i * kPlaneOfY + row * kRow + column);
+        four[column] = finish<config.conv, kBegin>(four[column], bias[i], added);
+      }
+      if constexpr (config.staged && kWhole) {
+        ptx::st_shared_v4(ptx::shared_address(there + i * kStagedPlane + row * kRow), four);
+      } else if constexpr (config.staged) {
 #pragma unroll
         for (int column = 0; column < DirectFmaSm80::kColumns; ++column)
-          if (place.column + column < a.q) there[column] = four[column];
+          if (place.column + column < a.q) there[i * kStagedPlane + row * kRow + column] = four[column];
+      } else if constexpr (kWhole && config.aligned) {
+        store_outputs<config, 4>(to + i * kPlaneOfY + row * kRow, four,
+                                 exists && part.has_column(place.column));
+      } else if (exists) {
+#pragma unroll
+        for (int column = 0; column < DirectFmaSm80::kColumns; ++column)
+          if (part.has_column(place.column + column))
+            store_element<a.y_type>(to, i * kPlaneOfY + row * kRow + column, four[column]);
+      }
     }
 }
 
