@@ -158,8 +158,8 @@ typedef struct convtune_cpu_executor {
 CONVTUNE_API convtune_status convtune_set_cpu_executor(const convtune_cpu_executor* executor);
 /* For a program whose other work runs on GNU's OpenMP, as PyTorch's does; 1: convolutions run in its regions
  * from now on, 0: on convtune's threads. Its threads wait on their processors for some milliseconds after
- * each region, and others hardly get them. Where processors are busy, regions wait for threads that have not
- * begun. */
+ * each region, and others hardly get them. A region waits for all of its threads: after one that waited long
+ * because processors are busy, convolutions run on convtune's threads for a while. */
 CONVTUNE_API convtune_status convtune_share_openmp_threads(int32_t share);
 
 /* A convolution planned once and run often. Immutable: any number of threads may run it. It may be freed

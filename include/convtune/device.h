@@ -53,8 +53,8 @@ struct CpuExecutor {
 void set_cpu_executor(const CpuExecutor* executor);
 // For a program whose other work runs on GNU's OpenMP, as PyTorch's does: whether convolutions run in
 // OpenMP's regions, too, from now on. Its threads wait on their processors for some milliseconds after each
-// region, and others hardly get them. Where processors are busy, regions wait for threads that have not
-// begun.
+// region, and others hardly get them. A region waits for all of its threads: after one that waited long
+// because processors are busy, convolutions run on convtune's threads for a while.
 void share_openmp_threads(bool share);
 
 // One thing that convtune looked for: a library, an instruction set, a folder.

@@ -4,6 +4,7 @@
 #include <omp.h>
 #include <pthread.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <vector>
@@ -17,9 +18,14 @@ using Clock = std::chrono::steady_clock;
 thread_local int team_size = 1;
 thread_local constinit Clock::time_point last_region;
 constexpr std::chrono::milliseconds kTeamWaits{4};
-// A region whose end takes so much longer than its caller's work has a thread that is not on a processor.
-constexpr std::chrono::microseconds kLate{200};
 constinit std::atomic<bool> shared = false;
+
+// A region that its caller waits for so much longer than it worked is late: one of its threads is not on a
+// processor, which others want. As many loops run without the team then, and twice as many where the next
+// late region comes before as many others.
+constexpr std::chrono::microseconds kLate{100};
+constexpr int kWithout = 16, kMostWithout = 4096;
+thread_local int without = kWithout, still_without = 0, on_time = kWithout;
 
 // A forked child has the thread that forked and no other, but libgomp's list of a team's other threads, and
 // its first region would wait for them for ever (Python's multiprocessing forks). So the thread that forks
@@ -68,20 +74,24 @@ void share_openmp(bool shares) {
   shared = shares;
 }
 
-bool team_waits() {
-  return shared.load(std::memory_order_relaxed) ||
-         (last_region != Clock::time_point() && Clock::now() - last_region < kTeamWaits);
-}
-
-void work_in_team(int members, void (*member)(void* context, int index), void* context) {
-  Clock::time_point done;
+bool work_in_waiting_team(int members, void (*member)(void* context, int index), void* context) {
+  const auto began = Clock::now();
+  if (!shared.load(std::memory_order_relaxed) && began - last_region > kTeamWaits) return false;
+  if (still_without > 0) return --still_without, false;
+  auto done = began;
 #pragma omp parallel num_threads(openmp_team_of(members))
   {
     member(context, omp_get_thread_num());
     if (omp_get_thread_num() == 0) done = Clock::now();
   }
-  const auto now = Clock::now();
-  last_region = now - done > kLate ? Clock::time_point() : now;
+  last_region = Clock::now();
+  if (last_region - done < done - began + kLate) {
+    on_time = std::min(on_time + 1, kMostWithout);
+  } else {
+    still_without = without = on_time < without ? std::min(2 * without, kMostWithout) : kWithout;
+    on_time = 0;
+  }
+  return true;
 }
 
 // Threads that a team gets later are made by one that holds signals, and begin so.

@@ -15,13 +15,11 @@ int openmp_threads();
 // the team was as large before.
 int openmp_team_of(int threads);
 
-// Calls member(context, i) for i from 0 to members - 1, or to less, on a team of this thread's.
-void work_in_team(int members, void (*member)(void* context, int index), void* context);
-
-// Tells if the other threads of this thread's team wait on their processors for the next region, as they do
-// for some milliseconds after one: oneDNN ran, or all that surrounds the loops runs on OpenMP
-// (share_openmp()). Loops of ours use them then, since other threads would not get their processors.
-bool team_waits();
+// Where the other threads of this thread's team wait on their processors for the next region, as they do for
+// some milliseconds after one, other threads would not get those: oneDNN ran, or all that surrounds the loops
+// runs on OpenMP (share_openmp()). Calls member(context, i) on the team then, for i from 0 to members - 1, or
+// to less. Returns false, and does nothing, elsewhere and where the team's regions were late of late.
+bool work_in_waiting_team(int members, void (*member)(void* context, int index), void* context);
 void share_openmp(bool shares);
 
 // While one lives, handlers of signals wait, on the thread that made it and on the others of its team (on

@@ -24,9 +24,7 @@ void run_members(int members, void (*member)(void* context, int index), void* co
   if (members == 1) return member(context, 0);
   if (const CpuExecutor* const theirs = executor_in_use.load(std::memory_order_acquire))
     theirs->parallel_for(theirs->context, members, member, context);
-  else if (team_waits())
-    work_in_team(members, member, context);
-  else
+  else if (!work_in_waiting_team(members, member, context))
     work_together(members, member, context);
 }
 

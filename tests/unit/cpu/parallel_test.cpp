@@ -23,6 +23,7 @@
 #include "convtune/device.h"
 #include "convtune/error.h"
 #include "cpu/backend/cpu_backend.h"
+#include "cpu/base/openmp.h"
 #include "cpu/base/processors.h"
 
 namespace convtune::parallel_test {
@@ -252,6 +253,28 @@ TEST(ParallelFor, WorksInOpenMpsRegionsWhereTheProgramDoes) {
   share_openmp_threads(false);
   EXPECT_TRUE(std::all_of(touched.begin(), touched.end(), [](const auto& times) { return times == 8; }));
   EXPECT_EQ(in_regions > 0, omp_get_thread_limit() > 1);
+}
+
+// Who waits long for a team's thread leaves the team alone: for 16 loops, and for twice as many the next
+// time.
+TEST(ParallelFor, LeavesATeamThatIsLate) {
+  if (omp_get_thread_limit() == 1) GTEST_SKIP() << "needs a team";
+  cpu::share_openmp(true);
+  std::thread([] {  // whose team has no past
+    const auto late = [](void*, int index) {
+      if (index != 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    };
+    for (int wanted = 16; wanted <= 128; wanted *= 2) {
+      ASSERT_TRUE(cpu::work_in_waiting_team(2, late, nullptr));
+      int others = 0;
+      while (others <= wanted && !cpu::work_in_waiting_team(
+                                     1, [](void*, int) {}, nullptr))
+        ++others;
+      EXPECT_EQ(others, wanted);
+    }
+  })
+      .join();
+  cpu::share_openmp(false);
 }
 #endif
 
