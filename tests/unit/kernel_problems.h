@@ -199,6 +199,9 @@ inline std::vector<ConvProblem> small_problems() {
            "mb1ic40id7ih6iw9oc24kd3kh3kw3sd2sh2sw2pd1ph1pw1 layout=nhwc residual=1",
            "mb1ic64id5ih7iw7oc72kd2kh3kw1dd1dh0dw0pd1ph1pw0",
            "mb2ic16id5ih6iw8oc24kd3kh3kw3sd2sh1sw1pd1ph1pw1 residual=1 act=relu",
+           // Tiles that leave out frames of padding, by several consumers and blocks of a cluster.
+           "mb2ic136id5ih5iw8oc200kd3kh3kw3pd2ph1pw1 layout=nhwc pad_back=0 act=relu",
+           "mb1ic96id4ih9iw9oc136kd3kh3kw3sd2sh2sw2pd2ph1pw1 layout=nhwc residual=1",
            // Frames before x's in a tensor of their own: all that are padded, one of them; with strides, over
            // time alone.
            "mb2ic24id4ih5iw6oc40kd3kh3kw3pd2ph1pw1 layout=nhwc pad_back=0 cache=2 act=relu",

@@ -123,6 +123,41 @@ struct DirectBodyHalfSm90 {
     if (!conv.has_depth()) return image;
     return image * conv.stride_d - conv.pad_front + stage / phases() % conv.t * conv.dilation_d;
   }
+  // ---- Frames of the filter that see nothing but padding are left out of a tile's sums ----
+  struct Frames {
+    int first, end;
+    constexpr bool has(int t) const { return first <= t && t < end; }
+    constexpr int count() const { return end - first; }
+  };
+  // Those that some output of these frames meets with a frame that there is.
+  constexpr Frames frames_of(int first_image, int last_image) const {
+    const int missing = conv.pad_front - cache - last_image * conv.stride_d;  // before the last one's first
+    const int there = conv.d + conv.pad_front - first_image * conv.stride_d;
+    return {missing > 0 ? ceil_div(missing, conv.dilation_d) : 0,
+            there > 0 ? lesser(ceil_div(there, conv.dilation_d), conv.t) : 0};
+  }
+  // The least that an output meets: the first one or the last.
+  constexpr int least_frames() const {
+    return conv.has_depth() ? lesser(frames_of(0, 0).count(), frames_of(batch() - 1, batch() - 1).count())
+                            : conv.t;
+  }
+  // Not where weights stay, which are counted on from tile to tile.
+  constexpr bool skips_frames() const {
+    return conv.has_depth() && least_frames() > 0 && least_frames() < conv.t && !weights_stay() &&
+           !prefetches_residual();
+  }
+  // Of a tile: blocks of a cluster have the same weights, and so the same frames.
+  constexpr Frames tile_frames(int tile) const {
+    Frames all = {conv.t, 0};
+    for (int rank = 0; rank < cluster; ++rank) {
+      const int image = corner(tile, rank).image;
+      const Frames some = frames_of(image, image + images - 1);
+      all = {lesser(all.first, some.first), greater(all.end, some.end)};
+    }
+    return all;
+  }
+  constexpr int stage_frame(int stage) const { return stage / phases() % conv.t; }
+  constexpr int step_frame(int step) const { return step / (taps() / conv.t) % conv.t; }
   constexpr int first_row(int stage) const { return stage / horizontal().phases() % vertical().phases(); }
   constexpr int first_column(int stage) const { return stage % horizontal().phases(); }
   constexpr int taps() const { return conv.t * vertical().filter * horizontal().filter; }
@@ -241,7 +276,8 @@ struct DirectBodyHalfSm90 {
   constexpr int lead() const {
     if (ping_pong || consumers == 1) return 0;
     const int loaded = input_stages * vertical().least_taps() * horizontal().least_taps();
-    return lesser(lesser(weights_stay() ? steps() : weight_stages, loaded) - 1, steps() / 2);
+    const int least_steps = skips_frames() ? steps() / conv.t * least_frames() : steps();
+    return lesser(lesser(weights_stay() ? steps() : weight_stages, loaded) - 1, least_steps / 2);
   }
 
   // ---- Outputs on their way, and before that the residual: [block of 64 filters][output][64 filters], the

@@ -62,12 +62,21 @@ double stalled_cycles(const Kernel& a) {
   return now - before - products;
 }
 
+// The share of a tile's stages that is not left out, where they are frames of padding: of tiles on average.
+double frames_share(const Kernel& a) {
+  if (!a.skips_frames()) return 1;
+  double frames = 0;
+  for (int tile = 0; tile < a.image_tiles(); ++tile)
+    frames += a.frames_of(tile * a.images, (tile + 1) * a.images - 1).count();
+  return frames / a.image_tiles() / a.conv.t;
+}
+
 TileWork work_of(const Kernel& a) {
-  const double steps = a.steps(), blocks = a.filters() / 64;
-  const double groups = a.all_products() * blocks;  // wgmma's
+  const double share = frames_share(a), steps = share * a.steps(), blocks = a.filters() / 64;
+  const double groups = share * a.all_products() * blocks;  // wgmma's
   const double computed = 1.0 * a.positions() * a.filters(), residual = a.conv.residual ? 2 : 1;
   const double weights = a.weights_stay() ? 0 : steps * a.weight_bytes();
-  const double inputs = 1.0 * a.stages() * a.input_bytes();
+  const double inputs = share * a.stages() * a.input_bytes();
   TileWork work;
   work.tiles = static_cast<double>(a.tiles()) * a.cluster;
   work.persistent = true;
@@ -245,7 +254,7 @@ class DirectBodyHalf final : public KernelAlgorithmOf<Kernel> {
   TileWork counted(const Kernel& kernel) const override { return work_of(kernel); }
   double flops(const ConvProblem&, const Kernel& a) const override {
     return 2.0 * static_cast<double>(a.output_tiles()) * a.filter_tiles() * a.positions() * a.filters() *
-           a.all_products() * 16;
+           a.all_products() * 16 * frames_share(a);
   }
 
   // The best by the model of time, each with the most stages that there is room for.

@@ -50,9 +50,20 @@ struct Rings {
   Ring<config.input_stages> inputs;
   Ring<config.weight_stages> weights;
 
-  __device__ void skip_tile() {
-    inputs.template skip<config.stages()>();
-    if constexpr (!config.weights_stay()) weights.template skip<config.steps()>();
+  __device__ void skip_tile(int tile) {
+    if constexpr (config.skips_frames()) {
+      const int frames = config.tile_frames(tile).count();
+#pragma unroll 1
+      for (int frame = 0; frame < frames; ++frame) skip<config.conv.t>();
+    } else {
+      skip<1>();
+    }
+  }
+  // A tile's stages, or those of one frame of several.
+  template <int kFrames>
+  __device__ void skip() {
+    inputs.template skip<config.stages() / kFrames>();
+    if constexpr (!config.weights_stay()) weights.template skip<config.steps() / kFrames>();
   }
 };
 
@@ -60,8 +71,9 @@ struct Rings {
 // been full.
 template <DirectBodyHalfSm90 config, class Seen>
 __device__ __forceinline__ void multiply(Sums<config>& sums, Rings<config>& rings, unsigned smem,
-                                         int consumer, bool first_tile, const Seen& seen) {
+                                         int consumer, int tile, bool first_tile, const Seen& seen) {
   constexpr auto kAt = config.smem();
+  const DirectBodyHalfSm90::Frames frames = frames_that_count<config>(tile);
   constexpr bool kBf16 = config.conv.x_type == ElementType::bf16, kStay = config.weights_stay();
   constexpr BodyAxis kRows = config.vertical(), kColumns = config.horizontal();
   constexpr int kAll = config.products(0), kLast = config.products(config.steps() - 1);  // per step
@@ -84,6 +96,8 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, Rings<config>& ring
   int step = 0;
 #pragma unroll 1
   for (int stage = 0; stage < config.stages(); ++stage) {
+    if (config.skips_frames() && !frames.has(config.stage_frame(stage))) continue;
+    const bool first_stage = config.skips_frames() ? step == 0 : stage == 0;
     rings.inputs.wait_full(smem + kAt.full);
     const unsigned inputs = rings.inputs.slot * (config.input_stage_bytes() / 16);
     bool first_of_stage = true;
@@ -122,7 +136,7 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, Rings<config>& ring
           add_products(Int<kAll>{});
         ptx::wgmma_wait<1>();  // earlier work is done
         release_weights(weights_empty, step > 0);
-        ptx::mbarrier_arrive_if(inputs_empty, stage > 0 && first_of_stage && lane == 0);
+        ptx::mbarrier_arrive_if(inputs_empty, !first_stage && first_of_stage && lane == 0);
         first_of_stage = false;
         weights_empty = rings.weights.barrier(smem + kAt.weights_empty);
         if constexpr (!kStay) rings.weights.next();
@@ -154,7 +168,7 @@ __device__ void consume(const Maps& maps, const unsigned short* __restrict__ x,
   if constexpr (config.ping_pong) {
     if (consumer == 1) {
       tile += place.tile_step;
-      rings.skip_tile();
+      rings.skip_tile(place.first_tile);
       Turns::give(0);
     }
     tile_step *= 2;
@@ -182,12 +196,12 @@ __device__ void consume(const Maps& maps, const unsigned short* __restrict__ x,
     if constexpr (config.ping_pong) Turns::wait(consumer);
     if constexpr (config.lead() > 0)
       if (first_tile && consumer > 0) Turns::follow(consumer);
-    multiply<config>(sums, rings, smem, consumer, first_tile, [&] {
+    multiply<config>(sums, rings, smem, consumer, tile, first_tile, [&] {
       if constexpr (config.ping_pong)
         if (tile + place.tile_step < place.kTiles) Turns::give(1 - consumer);
     });
     first_tile = false;
-    if constexpr (config.ping_pong) rings.skip_tile();
+    if constexpr (config.ping_pong) rings.skip_tile(tile + place.tile_step);
     if (!finite) {
       store.store_exact(x, cache, packed, residual, y);
       continue;

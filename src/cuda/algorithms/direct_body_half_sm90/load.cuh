@@ -55,6 +55,13 @@ struct Place {
   }
 };
 
+// The frames of the filter that a tile's sums have.
+template <DirectBodyHalfSm90 config>
+__device__ __forceinline__ DirectBodyHalfSm90::Frames frames_that_count(int tile) {
+  if constexpr (config.skips_frames()) return config.tile_frames(tile);
+  return {0, config.conv.t};
+}
+
 // The warps of the warpgroup: one for x, one for weights. Where x begins anywhere, all but that one load x.
 inline constexpr int kWeightsWarp = 1, kLoadingThreads = 96;
 
@@ -79,8 +86,10 @@ __device__ void load_inputs(const MapsOf<config>& maps, unsigned smem) {
   for (int tile = place.first_tile; tile < place.kTiles; tile += place.tile_step) {
     // A cluster's last block may have none: it brings zeros, which nobody stores.
     const DirectBodyHalfSm90::Corner at = config.corner(tile, place.rank);
+    const DirectBodyHalfSm90::Frames frames = frames_that_count<config>(tile);
 #pragma unroll 1
     for (int stage = 0; stage < config.stages(); ++stage) {
+      if (config.skips_frames() && !frames.has(config.stage_frame(stage))) continue;
       ring.wait_empty(smem + kAt.empty);
       if constexpr (config.prefetches_residual())
         for (int filter = at.filter; stage == 0 && filter < at.filter + config.filters(); filter += 64)
@@ -145,8 +154,10 @@ __device__ void load_inputs_anywhere(const unsigned short* __restrict__ x,
 #pragma unroll 1
   for (int tile = place.first_tile; tile < place.kTiles; tile += place.tile_step) {
     const DirectBodyHalfSm90::Corner at = config.corner(tile, place.rank);
+    const DirectBodyHalfSm90::Frames frames = frames_that_count<config>(tile);
 #pragma unroll 1
     for (int stage = 0; stage < config.stages(); ++stage) {
+      if (config.skips_frames() && !frames.has(config.stage_frame(stage))) continue;
       ring.wait_empty(smem + kAt.empty);
       const unsigned to = smem + kAt.inputs + ring.slot * config.input_stage_bytes();
       const int row_phase = kRows.phase(config.first_row(stage));
@@ -197,8 +208,10 @@ __device__ void load_weights(const unsigned* __restrict__ packed, unsigned smem)
   for (int tile = place.first_tile; tile < place.kTiles; tile += place.tile_step) {
     const char* const from = reinterpret_cast<const char*>(packed) +
                              1LL * (tile % config.filter_tiles()) * config.steps() * kBytes;
+    const DirectBodyHalfSm90::Frames frames = frames_that_count<config>(tile);
 #pragma unroll 1
     for (int step = 0; step < config.steps(); ++step) {
+      if (config.skips_frames() && !frames.has(config.step_frame(step))) continue;
       ring.wait_empty(smem + kAt.weights_empty);
       const unsigned to = smem + kAt.weights + ring.slot * kBytes;
       const unsigned full = ring.barrier(smem + kAt.weights_full);
