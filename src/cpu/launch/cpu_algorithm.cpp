@@ -21,6 +21,25 @@ Support has_vectors(int bits, const DeviceInfo& device) {
   return Support::no(fmt::format("vector_bits={} is not supported by this CPU", bits));
 }
 
+std::vector<ConvProblem> computed(const ConvProblem& problem) {
+  std::vector<ConvProblem> all;
+  for (const ForwardPart& part : forward_parts(problem)) {
+    if (problem.residual && !part.is_whole()) return {problem};
+    all.push_back(part.is_whole() ? in_plane(part.problem) : part.problem);
+  }
+  if (all.empty()) all.push_back(in_plane(joined(problem)));
+  return all;
+}
+
+double spread_cycles(const ConvProblem& problem) {
+  constexpr double kCyclesAByte = 0.5;  // read and written by strides
+  double bytes = 0;
+  for (const ForwardPart& part : forward_parts(problem))
+    if (!part.is_whole())
+      bytes += static_cast<double>(part.problem.output_elements() * size_of(part.problem.dtype.y));
+  return bytes * kCyclesAByte;
+}
+
 Support has_memory(std::string_view task, const MemoryPlan& memory) {
   if (memory.fits()) return Support::yes();
   const auto mebibytes = [](std::int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };

@@ -10,6 +10,7 @@
 
 #include "contract/backend.h"
 #include "cpu/base/joined_frames.h"
+#include "cpu/launch/parts_executable.h"
 #include "cpu/launch/source_hashes.h"
 #include "cpu/model/store_work.h"
 #include "cpu/tile/instruction_sets.h"
@@ -24,6 +25,12 @@ namespace convtune::cpu {
 Support has_code(const DeviceInfo& device);
 Support has_vectors(int bits, const DeviceInfo& device);
 Support has_memory(std::string_view task, const MemoryPlan& memory);
+
+// The problems that an algorithm computes for a problem: it, with the cache's frames as x's and in two
+// dimensions where it can be (problem/rewrite.h), or the forward parts of backward data, the largest first.
+std::vector<ConvProblem> computed(const ConvProblem& problem);
+// Cycles over all threads in which outputs of forward parts are copied to where they lie.
+double spread_cycles(const ConvProblem& problem);
 
 // An algorithm whose config is the struct `Typed`. Its functions are pure, and asked for 3-D problems that
 // are 2-D ones in the same memory as those, and for those with a cache as if that were x's first frames
@@ -65,15 +72,20 @@ class CpuAlgorithmOf : public CpuAlgorithm {
 
   Support supports(const ConvProblem& problem, const DeviceInfo& device) const final {
     if (Support support = has_code(device); !support) return support;
-    const ConvProblem plane = seen(problem);
-    if (Support support = parts_.supports(plane, device); !support || !parts_.memory) return support;
-    return has_memory("the smallest task", parts_.memory(plane, parts_.smallest(plane, device)));
+    Support support = Support::yes();
+    for (const ConvProblem& one : computed(problem)) {
+      if (support) support = parts_.supports(one, device);
+      if (support && parts_.memory)
+        support = has_memory("the smallest task", parts_.memory(one, parts_.smallest(one, device)));
+    }
+    return support;
   }
   MemoryPlan memory(const ConvProblem& problem, const Config& config) const final {
-    return parts_.memory ? parts_.memory(seen(problem), from_config<Typed>(config)) : MemoryPlan{};
+    return parts_.memory ? parts_.memory(computed(problem).front(), from_config<Typed>(config))
+                         : MemoryPlan{};
   }
   std::vector<Config> candidates(const ConvProblem& problem, const DeviceInfo& device) const final {
-    return supports(problem, device) ? to_configs(parts_.candidates(seen(problem), device))
+    return supports(problem, device) ? to_configs(parts_.candidates(computed(problem).front(), device))
                                      : std::vector<Config>{};
   }
   Support accepts(const ConvProblem& problem, const DeviceInfo& device, const Config& config) const final {
@@ -82,9 +94,12 @@ class CpuAlgorithmOf : public CpuAlgorithm {
       const auto typed = from_config<Typed>(config);
       if constexpr (requires { typed.vector_bits; })
         if (Support support = has_vectors(typed.vector_bits, device); !support) return support;
-      const ConvProblem plane = seen(problem);
-      if (Support support = parts_.accepts(plane, device, typed); !support || !parts_.memory) return support;
-      return has_memory("a task", parts_.memory(plane, typed));
+      Support support = Support::yes();
+      for (const ConvProblem& one : computed(problem)) {
+        if (support) support = parts_.accepts(one, device, typed);
+        if (support && parts_.memory) support = has_memory("a task", parts_.memory(one, typed));
+      }
+      return support;
     } catch (const Error& error) {
       return Support::no(error.what());
     }
@@ -97,16 +112,19 @@ class CpuAlgorithmOf : public CpuAlgorithm {
     double share = 1;
     if constexpr (requires { typed.vector_bits; })
       share = static_cast<double>(typed.vector_bits) / widest_vector_bits(device);
-    return 2e6 * parts_.multiply_adds(seen(problem), typed) / (ceilings.flops_per_second * share);
+    double multiply_adds = 0;
+    for (const ConvProblem& one : computed(problem)) multiply_adds += parts_.multiply_adds(one, typed);
+    return 2e6 * multiply_adds / (ceilings.flops_per_second * share);
   }
   std::optional<double> estimated_us(const ConvProblem& problem, const DeviceInfo& device,
                                      const Config& config) const final {
     const auto typed = from_config<Typed>(config);
     int bits = widest_vector_bits(device);
     if constexpr (requires { typed.vector_bits; }) bits = typed.vector_bits;
-    const ConvProblem plane = seen(problem);
+    double cycles = spread_cycles(problem);
+    for (const ConvProblem& one : computed(problem))
+      cycles += parts_.cycles(one, device, typed) + activation_cycles(one, bits);
     // Only the ratios of cycles over all threads count, and a clock of 3 GHz is near any processor's.
-    const double cycles = parts_.cycles(plane, device, typed) + activation_cycles(plane, bits);
     return cycles / (3000.0 * device.units);
   }
   std::unique_ptr<Executable> build(const ConvProblem& problem, const DeviceInfo& device,
@@ -114,13 +132,18 @@ class CpuAlgorithmOf : public CpuAlgorithm {
     if (const Support support = accepts(problem, device, config); !support)
       throw Error(ErrorKind::unsupported,
                   std::string(name()) + " cannot run with '" + to_string(config) + "': " + support.reason());
-    return joining_frames(problem, parts_.executable(seen(problem), device, from_config<Typed>(config)));
+    const auto typed = from_config<Typed>(config);
+    const std::vector<ConvProblem> all = computed(problem);
+    if (problem.direction == Direction::forward)
+      return joining_frames(problem, parts_.executable(all.front(), device, typed));
+    std::vector<ForwardPart> parts = forward_parts(problem);
+    std::vector<BuiltPart> built;
+    for (std::size_t i = 0; i < parts.size(); ++i)
+      built.push_back({std::move(parts[i]), parts_.executable(all[i], device, typed)});
+    return parts_executable(std::move(built), device.units);
   }
 
  private:
-  // The problem that its functions are asked: x with the cache's frames, and a plane where it can be one.
-  static ConvProblem seen(const ConvProblem& problem) { return in_plane(joined(problem)); }
-
   const CpuAlgorithmParts<Typed> parts_;
 };
 

@@ -3,6 +3,8 @@
 // output. Weights are in oneDNN's own order in both: packed once.
 #include "cpu/onednn/onednn.h"
 
+#include <utility>
+
 #include "base/fork_gate.h"
 #include "contract/abilities.h"
 #include "cpu/base/joined_frames.h"
@@ -52,13 +54,10 @@ class Onednn final : public Algorithm {
       throw Error(ErrorKind::unsupported, "onednn cannot run this problem: " + support.reason());
     const ThreadCount scope(device.units);
     const ConvProblem stand_in = asked(problem);
-    return joining_frames(
-        problem,
-        keep_special_numbers(
-            stand_in,
-            onednn_executable(stand_in, describe_convolution(stand_in, from_config<OnednnConfig>(config)),
-                              device.units),
-            device));
+    auto executable = onednn_executable(
+        stand_in, describe_convolution(stand_in, from_config<OnednnConfig>(config)), device.units);
+    if (problem.direction == Direction::backward_data) return executable;
+    return joining_frames(problem, keep_special_numbers(stand_in, std::move(executable), device));
   }
 
   std::string source_hash() const override { return "onednn-" + onednn_version(); }
@@ -83,7 +82,8 @@ class Onednn final : public Algorithm {
                         Activation::leaky_relu, Activation::sigmoid},
         .residual = true,
         .depth = true,
-        .cache = true};
+        .cache = true,
+        .directions = {Direction::forward, Direction::backward_data}};
     if (Support support = within(abilities, problem); !support) return support;
     if (std::string fault = onednn_fault(asked(problem), onednn_numbers()); !fault.empty())
       return Support::no(std::move(fault));

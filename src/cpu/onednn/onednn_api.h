@@ -87,6 +87,7 @@ struct OnednnFunctions {
                                                           const std::int64_t* dilations,
                                                           const std::int64_t* pad_before,
                                                           const std::int64_t* pad_after) = nullptr;
+    decltype(dilated_convolution_forward_desc_init) dilated_deconvolution_forward_desc_init = nullptr;
     OnednnStatus (*primitive_desc_create)(OnednnObject*, const void* operation, OnednnObject attributes,
                                           OnednnObject engine, OnednnObject hint) = nullptr;
   } v2;
@@ -102,6 +103,7 @@ struct OnednnFunctions {
         OnednnDescPointer bias, OnednnDescPointer y, const std::int64_t* strides,
         const std::int64_t* dilations, const std::int64_t* pad_before, const std::int64_t* pad_after,
         OnednnObject attributes) = nullptr;
+    decltype(convolution_forward_primitive_desc_create) deconvolution_forward_primitive_desc_create = nullptr;
   } v3;
 };
 

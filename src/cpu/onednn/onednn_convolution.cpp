@@ -1,6 +1,8 @@
 // See onednn_convolution.h.
 #include "cpu/onednn/onednn_convolution.h"
 
+#include <utility>
+
 namespace convtune::cpu {
 namespace {
 
@@ -11,16 +13,39 @@ OnednnDims with_depth(const ConvProblem& a, OnednnDims front, std::int64_t depth
   return front;
 }
 
-OnednnDims input_dims(const ConvProblem& a) {
+bool is_transposed(const ConvProblem& a) {
+  return a.direction == Direction::backward_data;
+}
+OnednnDims x_dims(const ConvProblem& a) {
   return with_depth(a, {a.n, a.c}, a.d, {a.h, a.w});
 }
-OnednnDims output_dims(const ConvProblem& a) {
+OnednnDims y_dims(const ConvProblem& a) {
   return with_depth(a, {a.n, a.k}, a.z(), {a.p(), a.q()});
 }
-OnednnDims weights_dims(const ConvProblem& a) {
+OnednnDims input_dims(const ConvProblem& a) {
+  return is_transposed(a) ? y_dims(a) : x_dims(a);
+}
+OnednnDims output_dims(const ConvProblem& a) {
+  return is_transposed(a) ? x_dims(a) : y_dims(a);
+}
+// Filters before channels, as they lie.
+OnednnDims filter_dims(const ConvProblem& a) {
   const bool grouped = a.groups > 1;
   return with_depth(a, grouped ? OnednnDims{a.groups, a.k / a.groups, a.c / a.groups} : OnednnDims{a.k, a.c},
                     a.t, {a.r, a.s});
+}
+// A deconvolution's have what it makes before what it reads.
+OnednnDims outputs_first(const ConvProblem& a, OnednnDims of_filters) {
+  const std::size_t first = a.groups > 1 ? 1 : 0;
+  if (is_transposed(a)) std::swap(of_filters[first], of_filters[first + 1]);
+  return of_filters;
+}
+OnednnDims weights_dims(const ConvProblem& a) {
+  return outputs_first(a, filter_dims(a));
+}
+
+DType input_type(const ConvProblem& a) {
+  return is_transposed(a) ? a.dtype.y : a.dtype.x;
 }
 
 // The last axis runs fastest.
@@ -70,30 +95,31 @@ OnednnPrimitiveDesc describe(const ConvProblem& a, const OnednnDesc& x, const On
   OnednnAttributes attributes;
   if (residual != nullptr) attributes.add(*residual);
   apply_activation(attributes, a);
-  return onednn_convolution(x, {weights_dims(a), a.dtype.w, {}}, onednn_bias(a), y, geometry, attributes);
+  return onednn_convolution(x, {weights_dims(a), a.dtype.w, {}}, onednn_bias(a), y, geometry, attributes,
+                            is_transposed(a));
 }
 
 }  // namespace
 
 OnednnDesc onednn_input(const ConvProblem& a) {
-  return {input_dims(a), a.dtype.x, plain(a, input_dims(a))};
+  return {input_dims(a), input_type(a), plain(a, input_dims(a))};
 }
 OnednnDesc onednn_output(const ConvProblem& a) {
-  return {output_dims(a), a.dtype.y, plain(a, output_dims(a))};
+  return {output_dims(a), a.result_type(), plain(a, output_dims(a))};
 }
 OnednnDesc onednn_weights(const ConvProblem& a) {
-  return {weights_dims(a), a.dtype.w, dense(weights_dims(a))};
+  return {weights_dims(a), a.dtype.w, outputs_first(a, dense(filter_dims(a)))};
 }
 OnednnDesc onednn_bias(const ConvProblem& a) {
-  return a.bias ? OnednnDesc({a.k}, a.dtype.bias, {1}) : OnednnDesc();
+  return a.bias ? OnednnDesc({a.bias_elements()}, a.dtype.bias, {1}) : OnednnDesc();
 }
 
 // A residual lies as the output does, so where oneDNN chooses that, it is asked twice.
 OnednnPrimitiveDesc describe_convolution(const ConvProblem& a, const OnednnConfig& config) {
   OnednnDesc x = onednn_input(a), y = onednn_output(a);
   if (config.blocked) {
-    x = {input_dims(a), a.dtype.x, {}};
-    y = {output_dims(a), a.dtype.y, {}};
+    x = {input_dims(a), input_type(a), {}};
+    y = {output_dims(a), a.result_type(), {}};
   }
   if (!a.residual) return describe(a, x, y, nullptr);
   if (config.blocked) {

@@ -13,6 +13,8 @@ struct OnednnConfig {
   }
 };
 
+// Backward data is oneDNN's deconvolution, which has an epilogue: dy is its input, dx its output.
+//
 // Descriptors of the tensors as they lie in memory by the problem's layout.
 OnednnDesc onednn_input(const ConvProblem&);
 OnednnDesc onednn_output(const ConvProblem&);  // of the residual too

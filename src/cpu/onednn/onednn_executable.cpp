@@ -93,6 +93,7 @@ class OnednnExecutable final : public OnednnConvolution {
         packed_desc_(desc_.query(OnednnQuery::weights)),
         input_desc_(desc_.query(OnednnQuery::src)),
         output_desc_(desc_.query(OnednnQuery::dst)),
+        transposed_(problem.direction == Direction::backward_data),
         residual_(problem.residual),
         convolution_(desc_),
         convert_weights_(w_desc_, packed_desc_),
@@ -131,10 +132,15 @@ class OnednnExecutable final : public OnednnConvolution {
     std::copy_n(bytes + bias_offset(), bias_desc_.bytes(), static_cast<unsigned char*>(bias));
   }
 
+  // Nothing surrounds a deconvolution as onednn_special.h does a convolution.
+  bool keeps_special_numbers() const override { return !transposed_; }
+
   void run(const Tensors& tensors, const void* packed, Stream) const override {
     const Execution scope(threads_);
     std::unique_ptr<Workspace> workspace = take();
-    execute(*workspace, tensors, packed);
+    execute(*workspace,
+            transposed_ ? Tensors{.x = tensors.dy, .residual = tensors.residual, .y = tensors.dx} : tensors,
+            packed);
     give_back(std::move(workspace));
   }
 
@@ -219,7 +225,7 @@ class OnednnExecutable final : public OnednnConvolution {
   const OnednnPrimitiveDesc desc_;
   const OnednnDesc x_desc_, y_desc_, w_desc_, bias_desc_;    // as the problem has them
   const OnednnDesc packed_desc_, input_desc_, output_desc_;  // as oneDNN does
-  const bool residual_;
+  const bool transposed_, residual_;
   const OnednnPrimitive convolution_;
   const Conversion convert_weights_, convert_input_, convert_residual_, convert_output_;
   mutable Mutex mutex_;

@@ -11,6 +11,7 @@ namespace {
 
 constexpr int kForwardInference = 96;  // dnnl_forward_inference
 constexpr int kDirect = 1;             // dnnl_convolution_direct
+constexpr int kTransposed = 10;        // dnnl_deconvolution_direct
 constexpr int kBinaryAdd = 0x1fff0;    // dnnl_binary_add
 constexpr int kAnyFormat = 1;          // dnnl_format_tag_any
 constexpr int kUserScratchpad = 1;     // dnnl_scratchpad_mode_user
@@ -159,25 +160,29 @@ OnednnDesc OnednnPrimitiveDesc::query(OnednnQuery what) const {
 
 OnednnPrimitiveDesc onednn_convolution(const OnednnDesc& x, const OnednnDesc& w, const OnednnDesc& bias,
                                        const OnednnDesc& y, const OnednnGeometry& geometry,
-                                       const OnednnAttributes& attributes) {
+                                       const OnednnAttributes& attributes, bool transposed) {
   const OnednnFunctions& f = onednn_functions();
+  const int algorithm = transposed ? kTransposed : kDirect;
   const auto& [strides, dilations, pad_before, pad_after] = geometry;
   const NoForks while_locked;  // oneDNN has locks of its own, of a cache of what it has made
   constexpr std::string_view kDoing = "create a convolution";
   OnednnObject made = nullptr;
   if (version2()) {
     alignas(std::max_align_t) std::array<std::byte, kConvolutionBytes> operation{};
-    check_onednn(f.v2.dilated_convolution_forward_desc_init(
-                     operation.data(), kForwardInference, kDirect, x.get(), w.get(), bias.get(), y.get(),
-                     strides.data(), dilations.data(), pad_before.data(), pad_after.data()),
+    const auto init = transposed ? f.v2.dilated_deconvolution_forward_desc_init
+                                 : f.v2.dilated_convolution_forward_desc_init;
+    check_onednn(init(operation.data(), kForwardInference, algorithm, x.get(), w.get(), bias.get(), y.get(),
+                      strides.data(), dilations.data(), pad_before.data(), pad_after.data()),
                  kDoing);
     check_onednn(f.v2.primitive_desc_create(&made, operation.data(), attributes.get(), engine(), nullptr),
                  kDoing);
   } else {
-    check_onednn(f.v3.convolution_forward_primitive_desc_create(
-                     &made, engine(), kForwardInference, kDirect, x.get(), w.get(), bias.get(), y.get(),
-                     strides.data(), dilations.data(), pad_before.data(), pad_after.data(), attributes.get()),
-                 kDoing);
+    const auto create = transposed ? f.v3.deconvolution_forward_primitive_desc_create
+                                   : f.v3.convolution_forward_primitive_desc_create;
+    check_onednn(
+        create(&made, engine(), kForwardInference, algorithm, x.get(), w.get(), bias.get(), y.get(),
+               strides.data(), dilations.data(), pad_before.data(), pad_after.data(), attributes.get()),
+        kDoing);
   }
   return OnednnPrimitiveDesc(made);
 }

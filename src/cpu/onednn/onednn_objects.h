@@ -79,9 +79,10 @@ struct OnednnGeometry {
 };
 
 // Direct convolution only: Winograd would answer with larger errors than fp32 fused multiply-adds make.
-// `bias`: or none.
+// `bias`: or none. `transposed`: a deconvolution, direct too.
 OnednnPrimitiveDesc onednn_convolution(const OnednnDesc& x, const OnednnDesc& w, const OnednnDesc& bias,
-                                       const OnednnDesc& y, const OnednnGeometry&, const OnednnAttributes&);
+                                       const OnednnDesc& y, const OnednnGeometry&, const OnednnAttributes&,
+                                       bool transposed);
 OnednnPrimitiveDesc onednn_reorder(const OnednnDesc& from, const OnednnDesc& to);
 
 using OnednnArguments = std::vector<std::pair<OnednnArgument, OnednnMemory>>;

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 namespace convtune::cuda {
@@ -24,25 +25,35 @@ struct Moved {
 std::vector<Moved> moved_by(const ConvProblem& a, ChannelsLast tensors) {
   const std::int64_t images = std::max<std::int64_t>(a.n, 1);  // a batch of 0 is planned for as 1
   std::vector<Moved> all;
-  if (tensors.x)
-    all.push_back({Operand::x, Operand::x_nhwc, images, a.c, a.d * a.h * a.w, size_of(a.dtype.x)});
+  struct Side {
+    std::int64_t channels, pixels, element_bytes;
+  };
+  Side x{a.c, a.d * a.h * a.w, size_of(a.dtype.x)}, y{a.k, a.z() * a.p() * a.q(), size_of(a.dtype.y)};
+  if (a.direction == Direction::backward_data) std::swap(x, y);  // as the kernel's forward part names them
+  const auto add = [&](bool moves, Operand given, Operand converted, const Side& side) {
+    if (moves) all.push_back({given, converted, images, side.channels, side.pixels, side.element_bytes});
+  };
+  add(tensors.x, Operand::x, Operand::x_nhwc, x);
   if (tensors.x && a.cache > 0)
     all.push_back(
         {Operand::cache, Operand::cache_nhwc, images, a.c, a.cache * a.h * a.w, size_of(a.dtype.x)});
-  const std::int64_t outputs = a.z() * a.p() * a.q();
-  if (tensors.y && a.residual)
-    all.push_back({Operand::residual, Operand::residual_nhwc, images, a.k, outputs, size_of(a.dtype.y)});
-  if (tensors.y) all.push_back({Operand::y, Operand::y_nhwc, images, a.k, outputs, size_of(a.dtype.y)});
+  add(tensors.y && a.residual, Operand::residual, Operand::residual_nhwc, y);
+  add(tensors.y, Operand::y, Operand::y_nhwc, y);
   std::erase_if(all, [](const Moved& one) { return !one.moves(); });
   return all;
 }
 
-// Every place of a step that names the operand.
+}  // namespace
+
 void replace(Step& step, Operand from, Operand to) {
   const auto of_pointer = [&](Pointer& pointer) {
     if (pointer.operand == from) pointer.operand = to;
   };
   if (auto* clear = std::get_if<Clear>(&step)) of_pointer(clear->begin);
+  if (auto* conversion = std::get_if<Conversion>(&step)) {
+    if (conversion->from == from) conversion->from = to;
+    if (conversion->to == from) conversion->to = to;
+  }
   auto* const launch = std::get_if<KernelLaunch>(&step);
   if (!launch) return;
   for (Argument& argument : launch->arguments) {
@@ -52,8 +63,6 @@ void replace(Step& step, Operand from, Operand to) {
         if (group.operand == from) group.operand = to;
   }
 }
-
-}  // namespace
 
 bool is_convertible(const ConvProblem& problem) {
   return problem.layout == Layout::nchw && problem.direction == Direction::forward &&

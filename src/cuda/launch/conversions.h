@@ -17,6 +17,9 @@ struct ChannelsLast {
   explicit operator bool() const { return x || y; }
 };
 
+// Names another operand in every place of a step that names the one.
+void replace(Step& step, Operand from, Operand to);
+
 // Tells whether a problem's tensors can be converted: from NCHW, forward, x and y of 2 bytes.
 bool is_convertible(const ConvProblem& problem);
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "problem/element.h"
 #include "problem/epilogue.h"
@@ -77,6 +78,26 @@ ConvExtents extents_of(const ConvProblem& a) {
           .x_type = element_type_of(a.dtype.x),
           .y_type = element_type_of(a.dtype.y),
           .bias_type = element_type_of(a.dtype.bias)};
+}
+
+Computed computed_part(const ForwardPart& part) {
+  Computed computed{part.problem, part.weights, part.bias};
+  if (part.is_whole()) return computed;
+  const auto small = [](std::int64_t value) { return static_cast<int>(value); };
+  const auto& [d, h, w] = std::tie(part.depth, part.height, part.width);
+  computed.lies = {.residues_d = small(d.residues),
+                   .residues_h = small(h.residues),
+                   .residues_w = small(w.residues),
+                   .stride_d = small(d.stride),
+                   .stride_h = small(h.stride),
+                   .stride_w = small(w.stride),
+                   .crop_d = small(d.crop),
+                   .crop_h = small(h.crop),
+                   .crop_w = small(w.crop),
+                   .d = small(d.extent),
+                   .h = small(h.extent),
+                   .w = small(w.extent)};
+  return computed;
 }
 
 ConvNumbers numbers_of(const ConvProblem& a) {

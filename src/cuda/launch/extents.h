@@ -11,8 +11,17 @@
 #include "convtune/problem.h"
 #include "cuda/tile/conv_extents.h"
 #include "cuda/tile/conv_numbers.h"
+#include "problem/forward_parts.h"
 
 namespace convtune::cuda {
+
+// A problem as a kernel computes it: of a backward data problem a forward part, with the weights and biases
+// that it takes out of the problem's (nothing where they are taken as they come), and where its outputs lie.
+struct Computed : ConvProblem {
+  Gathering weights{}, biases{};
+  ConvLies lies{};
+};
+Computed computed_part(const ForwardPart& part);
 
 // Tells whether every extent is small enough for ints: otherwise a refusal that names it.
 Support fits_extents(const ConvProblem& problem);
@@ -45,6 +54,7 @@ inline std::string field_to_cuda(ElementType value) {
   return fmt::format("convtune::ElementType({})", static_cast<int>(value));
 }
 inline std::string field_to_cuda(const ConvExtents& value);
+inline std::string field_to_cuda(const ConvLies& value);
 inline std::string field_to_cuda(const ConvAxis& value);
 
 // "convtune::ConvExtents{.n=256,...}": of a struct that lists its fields (config.h) and has a name for
@@ -59,6 +69,9 @@ std::string to_cuda(const T& value) {
 }
 
 inline std::string field_to_cuda(const ConvExtents& value) {
+  return to_cuda(value);
+}
+inline std::string field_to_cuda(const ConvLies& value) {
   return to_cuda(value);
 }
 inline std::string field_to_cuda(const ConvAxis& value) {

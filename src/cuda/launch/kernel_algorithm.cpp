@@ -3,9 +3,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
 #include "base/fork_gate.h"
 #include "base/sha256.h"
 #include "contract/abilities.h"
+#include "cuda/launch/gather.h"
 #include "cuda/launch/kernel_executable.h"
 #include "cuda/launch/tile_work.h"
 #include "model/capability_facts.h"
@@ -37,14 +42,30 @@ std::string KernelAlgorithm::remark(const ConvProblem& problem) const {
   return conversions_in_words(problem, converted(problem));
 }
 
-ConvProblem KernelAlgorithm::computed(const ConvProblem& problem) const {
+std::vector<Computed> KernelAlgorithm::parts(const ConvProblem& problem) const {
   ConvProblem seen = in_plane(problem);
-  if (converted(problem).y) seen.layout = Layout::nhwc;
-  return in_plane(seen);
+  const ChannelsLast moved = converted(problem);
+  if (moved.y) seen.layout = Layout::nhwc;
+  seen = in_plane(seen);
+  std::vector<Computed> computed;
+  for (const ForwardPart& part : forward_parts(seen)) {
+    computed.push_back(computed_part(part));
+    if (part.is_whole()) static_cast<ConvProblem&>(computed.back()) = in_plane(part.problem);
+  }
+  // Several parts would each convert the tensors.
+  const bool stores = std::ranges::all_of(
+      computed, [&](const Computed& part) { return stores_between() || !part.lies.between(); });
+  if (computed.empty() || !stores || (computed.size() > 1 && moved)) return {Computed{seen}};
+  return computed;
 }
 
 ChannelsLast KernelAlgorithm::converted(const ConvProblem& problem) const {
   ConvProblem seen = in_plane(problem);
+  if (seen.direction == Direction::backward_data) {
+    const std::vector<ForwardPart> parts = forward_parts(seen);
+    if (parts.size() != 1 || !(stores_between() || parts.front().is_whole())) return {};
+    seen = parts.front().is_whole() ? in_plane(parts.front().problem) : parts.front().problem;
+  }
   if (!is_convertible(seen)) return {};
   if (has_depth() || !seen.has_depth()) return channels_last_of(seen);
   seen.layout = Layout::nhwc;
@@ -53,24 +74,34 @@ ChannelsLast KernelAlgorithm::converted(const ConvProblem& problem) const {
 }
 
 Support KernelAlgorithm::takes_any_layout(const ConvProblem& problem, const DeviceInfo& device) const {
-  if (Support support = takes(computed(problem), device); !support) return support;
+  for (const Computed& part : parts(problem))
+    if (Support support = takes(part, device); !support) return support;
   return takes_conversions(problem, converted(problem));
 }
 
 std::optional<double> KernelAlgorithm::estimated_us(const ConvProblem& problem, const DeviceInfo& device,
                                                     const Config& config) const {
-  const LaunchPlan plan = launch_plan(computed(problem), device, config);
-  const KernelLaunch& launch = plan.kernel_launch();
-  return estimate_time(target_of(device), work(problem, device, config),
-                       {static_cast<int>(launch.block.x), 0, launch.blocks(), plan.resident_blocks})
-      .us;
+  const std::vector<Computed> all = parts(problem);
+  double us = 0;
+  for (const Computed& part : all) {
+    const LaunchPlan plan = launch_plan(part, device, config);
+    const KernelLaunch& launch = plan.kernel_launch();
+    const TileWork counted =
+        &part == &all.front() ? work(problem, device, config) : work_of_part(part, device, config);
+    us += estimate_time(target_of(device), counted,
+                        {static_cast<int>(launch.block.x), 0, launch.blocks(), plan.resident_blocks})
+              .us;
+  }
+  return us;
 }
 
 Support KernelAlgorithm::accepts(const ConvProblem& problem, const DeviceInfo& device,
                                  const Config& config) const {
   if (Support support = takes_any_layout(problem, device); !support) return support;
   try {
-    return takes_config(computed(problem), device, config);
+    for (const Computed& part : parts(problem))
+      if (Support support = takes_config(part, device, config); !support) return support;
+    return Support::yes();
   } catch (const Error& error) {
     return Support::no(error.what());
   }
@@ -81,15 +112,46 @@ LaunchPlan KernelAlgorithm::plan(const ConvProblem& problem, const DeviceInfo& d
   if (const Support support = accepts(problem, device, config); !support)
     throw Error(ErrorKind::unsupported,
                 fmt::format("{} cannot run this problem: {}", name_, support.reason()));
-  LaunchPlan plan = launch_plan(computed(problem), device, config);
-  add_conversions(plan, problem, converted(problem));
+  std::vector<LaunchPlan> plans;
+  for (const Computed& part : parts(problem)) plans.push_back(plan_of_part(part, device, config));
+  add_conversions(plans.front(), problem, converted(problem));
+  // A forward part reads dy as its x and writes dx as its y.
+  if (problem.direction == Direction::backward_data)
+    for (LaunchPlan& plan : plans)
+      for (Step& step : plan.run)
+        replace(step, Operand::x, Operand::dy), replace(step, Operand::y, Operand::dx);
+  LaunchPlan plan = std::move(plans.front());
+  plan.more.assign(std::make_move_iterator(plans.begin() + 1), std::make_move_iterator(plans.end()));
   return plan;
+}
+
+LaunchPlan KernelAlgorithm::plan_of_part(const Computed& part, const DeviceInfo& device,
+                                         const Config& config) const {
+  LaunchPlan plan = launch_plan(part, device, config);
+  if (part.weights.elements() == 0) return plan;
+  std::vector<Step> gathered;
+  const auto gather = [&](Operand from, Operand to, const Gathering& what, DType type) {
+    for (Step& step : plan.pack) replace(step, from, to);
+    gathered.emplace_back(Gathered{from, to, what, size_of(type)});
+    plan.pack_workspace.push_back({to, static_cast<std::size_t>(what.elements() * size_of(type))});
+  };
+  gather(Operand::w, Operand::w_gathered, part.weights, part.dtype.w);
+  if (part.bias) gather(Operand::bias, Operand::bias_gathered, part.biases, part.dtype.bias);
+  plan.pack.insert(plan.pack.begin(), gathered.begin(), gathered.end());
+  return plan;
+}
+
+TileWork KernelAlgorithm::work_of_part(const Computed& part, const DeviceInfo& device,
+                                       const Config& config) const {
+  TileWork work = tile_work(part, device, config);
+  work.input_bytes = read_bytes(part);
+  return work;
 }
 
 TileWork KernelAlgorithm::work(const ConvProblem& problem, const DeviceInfo& device,
                                const Config& config) const {
-  TileWork work = tile_work(computed(problem), device, config);
-  work.input_bytes = read_bytes(problem);
+  TileWork work = work_of_part(computed(problem), device, config);
+  if (problem.direction == Direction::forward) work.input_bytes = read_bytes(problem);
   count_conversions(work, problem, converted(problem));
   return work;
 }
@@ -98,8 +160,12 @@ void KernelAlgorithm::precompile(const ConvProblem& problem, const DeviceInfo& d
                                  const Config& config) const {
   const LaunchPlan made = plan(problem, device, config);
   compile(made);
+  for (const LaunchPlan& part : made.more) compile(part);
   for (const Step& step : made.run)
     if (const auto* conversion = std::get_if<Conversion>(&step)) compile(conversion->what.job(made.arch));
+  for (const Step& step : made.pack)
+    if (const auto* gathered = std::get_if<Gathered>(&step))
+      compile(Gather::job(gathered->element_bytes, made.arch));
 }
 
 std::unique_ptr<Executable> KernelAlgorithm::build(const ConvProblem& problem, const DeviceInfo& device,

@@ -56,18 +56,27 @@ class KernelAlgorithm : public Algorithm {
   Support takes_any_layout(const ConvProblem&, const DeviceInfo&) const;
   // Tells whether its kernel has a third dimension.
   virtual bool has_depth() const { return false; }
-  // The problem that the kernel computes, in two dimensions where it can be (problem/rewrite.h).
-  ConvProblem computed(const ConvProblem& problem) const;
+  // Tells whether it stores outputs between each other (ConvExtents::lies): strides of backward data.
+  virtual bool stores_between() const { return false; }
+  // The problem that the kernel computes, in two dimensions where it can be (problem/rewrite.h). Of a
+  // backward data problem its forward parts (problem/forward_parts.h), that with the most products first,
+  // where it has parts that the kernel can store: else the problem as it is.
+  std::vector<Computed> parts(const ConvProblem& problem) const;
+  Computed computed(const ConvProblem& problem) const { return parts(problem).front(); }
   // The tensors that are converted for it. Frames that are images in NHWC alone make x and y be converted.
   ChannelsLast converted(const ConvProblem& problem) const;
 
   // Checks that do not depend on the config.
   virtual Support takes(const ConvProblem&, const DeviceInfo&) const = 0;
   // For a problem that it takes. May throw, as from_config() does of a config that is not its own.
-  virtual Support takes_config(const ConvProblem&, const DeviceInfo&, const Config&) const = 0;
+  virtual Support takes_config(const Computed&, const DeviceInfo&, const Config&) const = 0;
   // For a config that it accepts; pure. The input's bytes need not be in the work.
-  virtual LaunchPlan launch_plan(const ConvProblem&, const DeviceInfo&, const Config&) const = 0;
-  virtual TileWork tile_work(const ConvProblem&, const DeviceInfo&, const Config&) const = 0;
+  virtual LaunchPlan launch_plan(const Computed&, const DeviceInfo&, const Config&) const = 0;
+  virtual TileWork tile_work(const Computed&, const DeviceInfo&, const Config&) const = 0;
+
+  // The plan of one part, with what it gathers, and the work of one.
+  LaunchPlan plan_of_part(const Computed&, const DeviceInfo&, const Config&) const;
+  TileWork work_of_part(const Computed&, const DeviceInfo&, const Config&) const;
 
  private:
   const std::string name_;
@@ -182,13 +191,19 @@ class KernelAlgorithmOf : public KernelAlgorithm {
   using KernelAlgorithm::KernelAlgorithm;
   Support supports(const ConvProblem& problem, const DeviceInfo& device) const final {
     if (Support support = takes_any_layout(problem, device); !support) return support;
-    if (const ConvProblem asked = computed(problem); !has_configs(asked, device))
-      return Support::no(why_none(asked, device));
+    const std::vector<Computed> all = parts(problem);
+    if (!has_configs(all.front(), device)) return Support::no(why_none(all.front(), device));
+    if (all.size() > 1 && candidates(problem, device).empty())
+      return Support::no("no config of its largest part serves the others of this gradient");
     return Support::yes();
   }
   std::vector<Config> candidates(const ConvProblem& problem, const DeviceInfo& device) const final {
-    return takes_any_layout(problem, device) ? to_configs(configs(computed(problem), device))
-                                             : std::vector<Config>{};
+    if (!takes_any_layout(problem, device)) return {};
+    const std::vector<Computed> all = parts(problem);
+    std::vector<Config> some = to_configs(configs(all.front(), device));
+    for (std::size_t i = 1; i < all.size(); ++i)
+      std::erase_if(some, [&](const Config& config) { return !takes_config(all[i], device, config); });
+    return some;
   }
   // Conversions do not count: what they move, an L2 may hold.
   double bound_us(const ConvProblem& asked, const DeviceInfo&, const Config& config,
@@ -276,19 +291,24 @@ class KernelAlgorithmOf : public KernelAlgorithm {
     else
       return 1;
   }
-  Support takes_config(const ConvProblem& problem, const DeviceInfo& device,
-                       const Config& config) const final {
-    const Support support = takes_kernel(kernel_of(problem, config), device);
+  // The kernel of a part, which knows where its outputs lie.
+  Kernel kernel_of_part(const Computed& part, const Config& config) const {
+    Kernel kernel = kernel_of(part, config);
+    kernel.conv.lies = part.lies;
+    return kernel;
+  }
+  Support takes_config(const Computed& problem, const DeviceInfo& device, const Config& config) const final {
+    const Support support = takes_kernel(kernel_of_part(problem, config), device);
     if (support) return support;
     return Support::no(to_string(config) +
                        " is not one of its configs for this problem: " + support.reason());
   }
-  LaunchPlan launch_plan(const ConvProblem& problem, const DeviceInfo& device,
+  LaunchPlan launch_plan(const Computed& problem, const DeviceInfo& device,
                          const Config& config) const final {
-    return launch(kernel_of(problem, config), device);
+    return launch(kernel_of_part(problem, config), device);
   }
-  TileWork tile_work(const ConvProblem& problem, const DeviceInfo&, const Config& config) const final {
-    return counted(kernel_of(problem, config));
+  TileWork tile_work(const Computed& problem, const DeviceInfo&, const Config& config) const final {
+    return counted(kernel_of_part(problem, config));
   }
 };
 

@@ -114,6 +114,10 @@ KernelExecutable::KernelExecutable(LaunchPlan plan, const DeviceInfo& device)
   for (const Step& step : plan_.run)
     if (const auto* conversion = std::get_if<Conversion>(&step))
       transposes_.emplace_back(device, conversion->what);
+  for (const Step& step : plan_.pack)
+    if (const auto* gathered = std::get_if<Gathered>(&step))
+      gathers_.emplace_back(device, gathered->what, gathered->element_bytes);
+  for (const LaunchPlan& part : plan_.more) more_.push_back(std::make_unique<KernelExecutable>(part, device));
   const DeviceScope scope(device_);
   workspace_.at_least(plan_.workspace_bytes(), nullptr);  // if memory is short this is better than a run
 }
@@ -123,7 +127,17 @@ KernelExecutable::~KernelExecutable() = default;
 void KernelExecutable::pack(const void* w, const void* bias, void* packed, Stream stream) const {
   Operands operands;
   operands[Operand::w] = w, operands[Operand::bias] = bias, operands[Operand::packed] = packed;
-  take(plan_.pack, operands, stream);
+  if (plan_.pack_workspace.empty()) {
+    take(plan_.pack, operands, stream);
+  } else {
+    const DeviceScope scope(device_);
+    const Workspace::Hold hold = workspace_.at_least(plan_.pack_workspace_bytes(), stream);
+    place(plan_.pack_workspace, hold.memory, operands);
+    take(plan_.pack, operands, stream);
+  }
+  for_more([&](const KernelExecutable& part, std::size_t offset) {
+    part.pack(w, bias, static_cast<unsigned char*>(packed) + offset, stream);
+  });
 }
 
 void KernelExecutable::run(const Tensors& tensors, const void* packed, Stream stream) const {
@@ -132,25 +146,45 @@ void KernelExecutable::run(const Tensors& tensors, const void* packed, Stream st
   operands[Operand::residual] = tensors.residual, operands[Operand::dy] = tensors.dy;
   operands[Operand::dx] = tensors.dx, operands[Operand::dw] = tensors.dw;
   operands[Operand::dbias] = tensors.dbias, operands[Operand::cache] = tensors.cache;
-  if (plan_.workspace.empty()) return take(plan_.run, operands, stream);
-  const DeviceScope scope(device_);
-  const Workspace::Hold hold = workspace_.at_least(plan_.workspace_bytes(), stream);
-  const auto* memory = static_cast<const unsigned char*>(hold.memory);
-  for (const WorkspacePart& part : plan_.workspace) {
-    operands[part.operand] = memory;
-    memory += in_lines(part.bytes);
+  if (plan_.workspace.empty()) {
+    take(plan_.run, operands, stream);
+  } else {
+    const DeviceScope scope(device_);
+    const Workspace::Hold hold = workspace_.at_least(plan_.workspace_bytes(), stream);
+    place(plan_.workspace, hold.memory, operands);
+    take(plan_.run, operands, stream);
   }
-  take(plan_.run, operands, stream);
+  for_more([&](const KernelExecutable& part, std::size_t offset) {
+    part.run(tensors, static_cast<const unsigned char*>(packed) + offset, stream);
+  });
+}
+
+std::size_t KernelExecutable::packed_bytes() const {
+  std::size_t bytes = plan_.packed_bytes();
+  for_more([&](const KernelExecutable& part, std::size_t offset) { bytes = offset + part.packed_bytes(); });
+  return bytes;
+}
+
+void KernelExecutable::place(const std::vector<WorkspacePart>& parts, const void* memory,
+                             Operands& operands) {
+  const auto* at = static_cast<const unsigned char*>(memory);
+  for (const WorkspacePart& part : parts) {
+    operands[part.operand] = at;
+    at += in_lines(part.bytes);
+  }
 }
 
 void KernelExecutable::take(const std::vector<Step>& steps, const Operands& operands, Stream stream) const {
-  std::size_t conversions = 0;
+  std::size_t conversions = 0, gathered = 0;
   for (const Step& step : steps) {
     if (const auto* clear = std::get_if<Clear>(&step))
       fill(device_, const_cast<void*>(operands.at(clear->begin)), 0, clear->words, stream);
     else if (const auto* conversion = std::get_if<Conversion>(&step))
       transposes_[conversions++].run(operands.at({conversion->from}),
                                      const_cast<void*>(operands.at({conversion->to})), stream);
+    else if (const auto* gathering = std::get_if<Gathered>(&step))
+      gathers_[gathered++].run(operands.at({gathering->from}),
+                               const_cast<void*>(operands.at({gathering->to})), stream);
     else
       launch(std::get<KernelLaunch>(step), operands, stream);
   }
@@ -163,7 +197,9 @@ void KernelExecutable::launch(const KernelLaunch& step, const Operands& operands
   std::optional<std::array<TensorMap, kMostTensorMaps>> maps;
   std::array<bool, kMostTensorMaps> usable_groups{};
   const void* const residual = operands.at({Operand::residual});
-  bool aligned = !plan_.stores_before_repair || residual == nullptr || residual != operands.at({Operand::y});
+  const bool overwrites = residual != nullptr &&
+                          (residual == operands.at({Operand::y}) || residual == operands.at({Operand::dx}));
+  bool aligned = !plan_.stores_before_repair || !overwrites;
   std::size_t count = 0;
   for (const Argument& argument : step.arguments) {
     const std::size_t i = count++;

@@ -8,6 +8,7 @@
 
 #include "contract/backend.h"
 #include "cuda/device/workspace.h"
+#include "cuda/launch/gather.h"
 #include "cuda/launch/kernel.h"
 #include "cuda/launch/launch_plan.h"
 #include "cuda/launch/tensor_map.h"
@@ -21,7 +22,7 @@ class KernelExecutable final : public Executable {
   KernelExecutable(LaunchPlan plan, const DeviceInfo& device);
   ~KernelExecutable() override;
 
-  std::size_t packed_bytes() const override { return plan_.packed_bytes(); }
+  std::size_t packed_bytes() const override;
   void pack(const void* w, const void* bias, void* packed, Stream stream) const override;
   // From any thread, also while a stream is being captured. Throws what compile() throws where a tensor
   // begins at no multiple of 16 bytes and the kernel for such tensors cannot be had.
@@ -32,12 +33,24 @@ class KernelExecutable final : public Executable {
   struct Operands;
   static std::shared_ptr<const Kernels> load(const LaunchPlan& plan, const DeviceInfo& device);
   void take(const std::vector<Step>& steps, const Operands& operands, Stream stream) const;
+  static void place(const std::vector<WorkspacePart>& parts, const void* memory, Operands& operands);
+  // f(part, offset of its packed weights in bytes) for each further part.
+  template <class F>
+  void for_more(const F& f) const {
+    std::size_t offset = in_lines(plan_.packed_bytes());
+    for (const auto& part : more_) {
+      f(*part, offset);
+      offset += in_lines(part->packed_bytes());
+    }
+  }
   void launch(const KernelLaunch& step, const Operands& operands, Stream stream) const;
 
   const LaunchPlan plan_;
   const int device_;
   const std::shared_ptr<const Kernels> kernels_;
-  std::vector<Transpose> transposes_;  // for the plan's conversions, in their order
+  std::vector<Transpose> transposes_;                    // for the plan's conversions, in their order
+  std::vector<Gather> gathers_;                          // for what it gathers before it packs, likewise
+  std::vector<std::unique_ptr<KernelExecutable>> more_;  // for further parts
   mutable MadeTensorMaps maps_;
   mutable Workspace workspace_;
 };

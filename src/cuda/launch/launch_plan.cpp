@@ -13,9 +13,15 @@
 namespace convtune::cuda {
 
 std::string_view to_string(Operand operand) {
-  constexpr std::array<std::string_view, kOperands> kNames = {
-      "x",  "w",     "bias",  "packed", "y",          "residual",      "dy",     "dx",
-      "dw", "dbias", "cache", "x_nhwc", "cache_nhwc", "residual_nhwc", "y_nhwc", "partial_sums"};
+  constexpr std::array<std::string_view, kOperands> kNames = {"x",          "w",
+                                                              "bias",       "packed",
+                                                              "y",          "residual",
+                                                              "dy",         "dx",
+                                                              "dw",         "dbias",
+                                                              "cache",      "x_nhwc",
+                                                              "cache_nhwc", "residual_nhwc",
+                                                              "y_nhwc",     "partial_sums",
+                                                              "w_gathered", "bias_gathered"};
   return kNames[static_cast<std::size_t>(operand)];
 }
 
@@ -30,10 +36,21 @@ std::size_t LaunchPlan::packed_bytes() const {
   return static_cast<std::size_t>(std::max(packed.words(), 1LL)) * sizeof(float);
 }
 
-std::size_t LaunchPlan::workspace_bytes() const {
+namespace {
+
+std::size_t bytes_of(const std::vector<WorkspacePart>& parts) {
   std::size_t bytes = 0;
-  for (const WorkspacePart& part : workspace) bytes += in_lines(part.bytes);
+  for (const WorkspacePart& part : parts) bytes += in_lines(part.bytes);
   return bytes;
+}
+
+}  // namespace
+
+std::size_t LaunchPlan::workspace_bytes() const {
+  return bytes_of(workspace);
+}
+std::size_t LaunchPlan::pack_workspace_bytes() const {
+  return bytes_of(pack_workspace);
 }
 
 bool LaunchPlan::adds_up() const {

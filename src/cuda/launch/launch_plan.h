@@ -17,6 +17,7 @@
 #include "cuda/tile/conv_extents.h"
 #include "cuda/tile/conv_numbers.h"
 #include "cuda/tile/packed.h"
+#include "problem/forward_parts.h"
 
 namespace convtune::cuda {
 
@@ -25,8 +26,8 @@ struct Extent3 {
   bool operator==(const Extent3&) const = default;
 };
 
-// The memory that steps work on. The last five are in a run's workspace: tensors that come in NCHW, and sums
-// that blocks share.
+// The memory that steps work on. The last seven are in workspaces: a run's has tensors that come in NCHW, and
+// sums that blocks share; one for packing weights and biases that were put into another order.
 enum class Operand {
   x,
   w,
@@ -43,9 +44,11 @@ enum class Operand {
   cache_nhwc,
   residual_nhwc,
   y_nhwc,
-  partial_sums
+  partial_sums,
+  w_gathered,
+  bias_gathered
 };
-constexpr std::size_t kOperands = 16;
+constexpr std::size_t kOperands = 18;
 std::string_view to_string(Operand operand);  // "packed"
 
 // A pointer argument: words of 4 bytes, from so many behind the operand's first.
@@ -133,7 +136,14 @@ struct Conversion {
   Transposition what;
   bool operator==(const Conversion&) const = default;
 };
-using Step = std::variant<Clear, KernelLaunch, Conversion>;
+// Numbers of one operand put into another in another order.
+struct Gathered {
+  Operand from = Operand::w, to = Operand::w_gathered;
+  Gathering what;
+  std::int64_t element_bytes = 4;
+  bool operator==(const Gathered&) const = default;
+};
+using Step = std::variant<Clear, KernelLaunch, Conversion, Gathered>;
 
 // Memory that a run has for itself: an operand that nobody gives it.
 struct WorkspacePart {
@@ -164,6 +174,10 @@ struct LaunchPlan {
   Packed packed;
   std::vector<Step> pack, run;
   std::vector<WorkspacePart> workspace;  // each at a multiple of 256 bytes, in this order
+  std::vector<WorkspacePart> pack_workspace;
+  // Further parts of a backward data problem, which write other elements of the same tensor. They run behind
+  // this one, and their packed weights lie behind its, each at a multiple of 256 bytes.
+  std::vector<LaunchPlan> more;
 
   // Holds the launch bounds: registers of a thread, at most, and blocks that an SM holds at
   // once. A guess where the kernel has no bound on blocks.
@@ -171,8 +185,9 @@ struct LaunchPlan {
   bool resident_is_a_guess = false;
 
   const KernelLaunch& kernel_launch() const;  // for the convolution's kernel
-  std::size_t packed_bytes() const;           // a word at least
+  std::size_t packed_bytes() const;           // a word at least, without those of further parts
   std::size_t workspace_bytes() const;
+  std::size_t pack_workspace_bytes() const;
   bool adds_up() const;  // true if a kernel of its own adds up partial sums
 };
 

@@ -15,6 +15,24 @@ constexpr int size_of(ElementType type) {  // bytes
   return type == ElementType::f32 ? 4 : 2;
 }
 
+// Where outputs lie in a tensor of other extents, those of several residues of a stride between each other
+// (problem/forward_parts.h): along an axis that of residue r at position i lies at i * stride + r - crop.
+struct ConvLies {
+  int residues_d = 1, residues_h = 1, residues_w = 1, stride_d = 1, stride_h = 1, stride_w = 1;
+  int crop_d = 0, crop_h = 0, crop_w = 0, d = 0, h = 0, w = 0;  // the last: extents of the tensor
+  static constexpr const char* kName = "ConvLies";
+  template <class Self, class F>
+  static constexpr void visit(Self& self, F&& field) {
+    field("residues_d", self.residues_d), field("residues_h", self.residues_h);
+    field("residues_w", self.residues_w), field("stride_d", self.stride_d);
+    field("stride_h", self.stride_h), field("stride_w", self.stride_w);
+    field("crop_d", self.crop_d), field("crop_h", self.crop_h), field("crop_w", self.crop_w);
+    field("d", self.d), field("h", self.h), field("w", self.w);
+  }
+  constexpr bool between() const { return w > 0; }  // else y is the tensor
+  constexpr int residues() const { return residues_d * residues_h * residues_w; }
+};
+
 struct ConvExtents {
   int n = 1, c = 1, h = 1, w = 1, k = 1, r = 1, s = 1, groups = 1;
   int stride_h = 1, stride_w = 1, dilation_h = 1, dilation_w = 1, pad_top = 0, pad_left = 0;
@@ -27,6 +45,7 @@ struct ConvExtents {
   bool residual = false;      // is added before the activation
   bool eager = false;         // rounds after each step of the epilogue
   ElementType x_type = ElementType::f32, y_type = ElementType::f32, bias_type = ElementType::f32;  // w: x's
+  ConvLies lies;  // for kernels that can store so
   static constexpr const char* kName = "ConvExtents";
   template <class Self, class F>
   static constexpr void visit(Self& self, F&& field) {
@@ -42,6 +61,7 @@ struct ConvExtents {
     field("activation", self.activation), field("alpha", self.alpha), field("beta", self.beta);
     field("residual", self.residual), field("eager", self.eager);
     field("x_type", self.x_type), field("y_type", self.y_type), field("bias_type", self.bias_type);
+    if (self.lies.between()) field("lies", self.lies);
   }
 
   constexpr int group_channels() const { return c / groups; }  // input channels of a group
@@ -69,6 +89,23 @@ struct ConvExtents {
   constexpr long long output_offset(int image, int filter, int frame, int row, int column) const {
     return nhwc ? output_offset(image * z + frame, filter, row, column)
                 : (((static_cast<long long>(image) * k + filter) * z + frame) * p + row) * q + column;
+  }
+  // Filters of a group that are channels of the tensor that outputs lie in.
+  constexpr int group_results() const { return group_filters() / lies.residues(); }
+  // Offset in that tensor, negative where it has no such element.
+  constexpr long long stored_offset(int image, int filter, int frame, int row, int column) const {
+    if (!lies.between()) return output_offset(image, filter, frame, row, column);
+    const int results = group_results(), rest = filter % group_filters(), residue = rest / results;
+    const int channel = filter / group_filters() * results + rest % results, channels = groups * results;
+    const int at_w = column * lies.stride_w + residue % lies.residues_w - lies.crop_w;
+    const int at_h = row * lies.stride_h + residue / lies.residues_w % lies.residues_h - lies.crop_h;
+    const int at_d = frame * lies.stride_d + residue / (lies.residues_w * lies.residues_h) - lies.crop_d;
+    if (at_w < 0 || at_w >= lies.w || at_h < 0 || at_h >= lies.h || at_d < 0 || at_d >= lies.d) return -1;
+    if (nhwc)
+      return (((static_cast<long long>(image) * lies.d + at_d) * lies.h + at_h) * lies.w + at_w) * channels +
+             channel;
+    return (((static_cast<long long>(image) * channels + channel) * lies.d + at_d) * lies.h + at_h) * lies.w +
+           at_w;
   }
 };
 

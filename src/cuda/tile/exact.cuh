@@ -48,7 +48,8 @@ __device__ __forceinline__ void store_exact_output(const void* __restrict__ x,
                                                    const void* __restrict__ residual, void* __restrict__ y,
                                                    int image, int filter, int p, int q, int z = 0) {
   constexpr ConvExtents a = config.conv;
-  const long long at = a.output_offset(image, filter, z, p, q);
+  const long long at = a.stored_offset(image, filter, z, p, q);
+  if (at < 0) return;
   const float added = a.residual ? load_element<a.y_type>(residual, at) : 0;
   store_element<a.y_type>(y, at, exact_output<config>(x, packed, image, filter, p, q, added, z));
 }

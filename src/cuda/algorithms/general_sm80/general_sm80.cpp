@@ -124,11 +124,11 @@ class General final : public KernelAlgorithm {
  private:
   // All precisions: products are exact, sums fp32.
   Support takes(const ConvProblem&, const DeviceInfo& device) const override { return needs_sm80(device); }
-  Support takes_config(const ConvProblem& problem, const DeviceInfo&, const Config& config) const override {
+  Support takes_config(const Computed& problem, const DeviceInfo&, const Config& config) const override {
     if (from_config(config, plain_of(problem)).valid()) return Support::yes();
     return Support::no(to_string(config) + ": filters and pixels are 1, 2 or 4, and 1 in backward weights");
   }
-  LaunchPlan launch_plan(const ConvProblem& problem, const DeviceInfo& device,
+  LaunchPlan launch_plan(const Computed& problem, const DeviceInfo& device,
                          const Config& config) const override {
     const GeneralSm80 kernel = from_config(config, plain_of(problem));
     const ConvNumbers numbers = numbers_of(problem);
@@ -169,7 +169,7 @@ class General final : public KernelAlgorithm {
     hold_resident(plan, kResident);
     return plan;
   }
-  TileWork tile_work(const ConvProblem& problem, const DeviceInfo&, const Config& config) const override {
+  TileWork tile_work(const Computed& problem, const DeviceInfo&, const Config& config) const override {
     return work_of(from_config(config, plain_of(problem)), problem);
   }
 };

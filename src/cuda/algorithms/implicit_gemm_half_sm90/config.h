@@ -150,7 +150,13 @@ struct ImplicitGemmHalfSm90 {
   static constexpr int kResidualBytes = 16 * 2 * kStoredFilters;
   constexpr int residual_bytes() const { return conv.residual && wide_stores() ? 2 * kResidualBytes : 0; }
   // Tells whether rows of y are read and written 16 bytes at a time.
-  constexpr bool wide_stores() const { return aligned && conv.group_filters() % 8 == 0; }
+  constexpr bool wide_stores() const { return aligned && conv.group_results() % 8 == 0; }
+  // Offset of a pixel's output in memory, negative where it has none.
+  constexpr long long output_of(int pixel, int filter) const {
+    if (!conv.lies.between()) return static_cast<long long>(pixel) * conv.k + filter;
+    const Pixel at = output_at(pixel);
+    return conv.stored_offset(at.image, filter, at.frame, at.row, at.column);
+  }
   // Laid out for a block that shares sums, in place of the stages: [consumer and sum][thread].
   constexpr long long partial_bytes() const { return split > 1 ? 512LL * consumers * sums() : 0; }
 

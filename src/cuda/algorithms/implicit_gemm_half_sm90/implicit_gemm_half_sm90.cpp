@@ -120,6 +120,7 @@ class ImplicitGemmHalf final : public KernelAlgorithmOf<ImplicitGemmHalfSm90> {
 
  private:
   bool has_depth() const override { return true; }
+  bool stores_between() const override { return true; }
   ChannelsLast channels_last() const override { return {.x = true, .y = true}; }
   Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
     if (Support support = first_refusal({needs_sm90(device), takes_half_frames(a), takes_wide_groups(a),

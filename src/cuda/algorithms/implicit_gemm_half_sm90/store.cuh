@@ -45,7 +45,7 @@ struct Part {
   unsigned staging;
 
   __device__ long long output(int row, int column) const {
-    return static_cast<long long>(pixel + row) * a.k + filter + column;
+    return config.output_of(pixel + row, filter + column);
   }
   __device__ unsigned at(int row, int column) const { return staging + config.staged_at(row, column); }
 
@@ -57,7 +57,8 @@ struct Part {
   __device__ Item item(int index) const {
     const int i = index * 32 + static_cast<int>(threadIdx.x) % 32, row = i / kPieces,
               column = i % kPieces * 8;
-    return {row, column, i < 16 * kPieces && pixel + row < kPixels && filter + column < end_filter};
+    const bool real = i < 16 * kPieces && pixel + row < kPixels && filter + column < end_filter;
+    return {row, column, real && (!a.lies.between() || output(row, column) >= 0)};
   }
 
   // The residual of this thread's items on its way to where it finds them again.
@@ -124,6 +125,7 @@ struct Part {
     for (int i = static_cast<int>(threadIdx.x) % 32; i < 16 * kFilters; i += 32) {
       const int row = i / kFilters, column = i % kFilters;
       if (pixel + row >= kPixels || filter + column >= end_filter) continue;
+      if (a.lies.between() && output(row, column) < 0) continue;
       const float sum = __uint_as_float(ptx::ld_shared(at(row, column)));
       float other = 0;
       if constexpr (a.residual) other = load_element<a.y_type>(residual, output(row, column));
@@ -187,7 +189,8 @@ __device__ void store_exact(const unsigned short* __restrict__ x, const float* _
     const int pixel = first_pixel + row / 16 * 64 + row % 16;
     if (pixel >= static_cast<int>(config.pixels()) || filter >= end_filter) continue;
     const ImplicitGemmHalfSm90::Pixel at = config.output_at(pixel);
-    const long long output = static_cast<long long>(pixel) * a.k + filter;
+    const long long output = config.output_of(pixel, filter);
+    if (a.lies.between() && output < 0) continue;
     float other = 0;
     if constexpr (a.residual) other = load_element<a.y_type>(residual, output);
     store_element<a.y_type>(

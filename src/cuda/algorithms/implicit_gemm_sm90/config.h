@@ -77,7 +77,7 @@ struct ImplicitGemmSm90 {
            static_cast<long long>(conv.d) * conv.h * conv.w % 4 == 0;
   }
   constexpr bool wide_output() const {
-    return aligned && static_cast<long long>(conv.z) * conv.p * conv.q % 4 == 0;
+    return aligned && !conv.lies.between() && static_cast<long long>(conv.z) * conv.p * conv.q % 4 == 0;
   }
   constexpr bool asks_alignment() const { return wide_input() || wide_output(); }
 
@@ -117,7 +117,7 @@ struct ImplicitGemmSm90 {
   // the parts, so that each has a place. A thread asks for what it will store, and nobody else reads it. Not
   // where the loads of a shared tile's pixels are one by one: L1 was worth more to those ----
   constexpr int parts_ahead() const {
-    if (!conv.residual || split > 1 || !(wide_input() || ping_pong)) return 0;
+    if (!conv.residual || conv.lies.between() || split > 1 || !(wide_input() || ping_pong)) return 0;
     return parts() % 2 == 0 ? 2 : parts();
   }
   constexpr int addend_bytes() const {  // per warp's part

@@ -119,6 +119,7 @@ class ImplicitGemmTf32 final : public KernelAlgorithmOf<ImplicitGemmSm90> {
 
  private:
   bool has_depth() const override { return true; }
+  bool stores_between() const override { return true; }
   Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
     const Abilities& abilities =
         once([] { return Abilities{.activations = all_activations(), .residual = true, .depth = true}; });

@@ -81,6 +81,16 @@ struct Part {
     __syncwarp();
   }
 
+  // Offset of the output of a filter that is `further` than the thread's first, negative where there is none.
+  // `output`: of that first; where outputs lie between each other, the pixel.
+  __device__ static __forceinline__ long long offset(long long output, int filter, int further) {
+    if constexpr (a.lies.between()) {
+      const ImplicitGemmSm90::Pixel at = config.output_at(static_cast<int>(output));
+      return a.stored_offset(at.image, filter + further, at.frame, at.row, at.column);
+    }
+    return output + static_cast<long long>(further) * kOutputs;
+  }
+
   // Stores what was gathered. `output`: of this thread's pixels and filter 0, below 0 where there are none.
   // `addends`: what fetch() has brought, where it does. Rolled up, which compiles faster and leaves registers
   // to sums; a batch of other residuals is on its way at once.
@@ -92,7 +102,7 @@ struct Part {
     const int filter = first_filter + first;
     const int left = output < 0 ? 0 : lesser(a.k - filter, kFilters - first);  // filters
     const unsigned from = staging + first * config.staged_pitch() + piece * 4 * kAtOnce;
-    output += static_cast<long long>(filter) * kOutputs;
+    if constexpr (!a.lies.between()) output += static_cast<long long>(filter) * kOutputs;
 #pragma unroll 1
     for (int begin = 0; begin < kItems; begin += kBatch) {
       float bias[kBatch], others[kBatch][kAtOnce] = {};
@@ -104,8 +114,9 @@ struct Part {
           if ((begin + i) * kTogether < left) {
             if constexpr (config.parts_ahead() > 0)
               load_shared(others[i], addends + (begin + i) * kItemBytes);
-            else
-              load(others[i], residual + output + static_cast<long long>(begin + i) * kTogether * kOutputs);
+            else if (const long long at = offset(output, filter, (begin + i) * kTogether);
+                     !a.lies.between() || at >= 0)
+              load(others[i], residual + at);
           }
       }
 #pragma unroll
@@ -116,7 +127,9 @@ struct Part {
         load_shared(sums, from + further * config.staged_pitch());
 #pragma unroll
         for (int j = 0; j < kAtOnce; ++j) sums[j] = finish<config.conv>(sums[j], bias[i], others[i][j]);
-        float* const to = y + output + static_cast<long long>(further) * kOutputs;
+        const long long at = offset(output, filter, further);
+        if (a.lies.between() && at < 0) continue;
+        float* const to = y + at;
         if constexpr (kAtOnce == 4)
           *reinterpret_cast<float4*>(to) = {sums[0], sums[1], sums[2], sums[3]};
         else
@@ -143,13 +156,15 @@ struct Part {
   }
 };
 
-// Returns the offset at which a thread stores a pixel of its warp, filter 0; negative if it stores none.
+// Returns the offset at which a thread stores a pixel of its warp, filter 0, or that pixel where outputs lie
+// between each other; negative if it stores none.
 template <ImplicitGemmSm90 config>
 __device__ __forceinline__ long long output_of(int first_pixel) {
   constexpr ConvExtents a = config.conv;
   using P = Part<config, 8>;
   const int pixel = first_pixel + static_cast<int>(threadIdx.x) % 32 % P::kPieces * P::kAtOnce;
   if (pixel >= static_cast<int>(config.pixels())) return -1;
+  if constexpr (a.lies.between()) return pixel;
   const ImplicitGemmSm90::Pixel at = config.output_at(pixel);
   return a.output_offset(at.image, 0, at.frame, at.row, at.column);
 }

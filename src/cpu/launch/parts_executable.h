@@ -1,0 +1,21 @@
+// Runs a backward data problem, and so a transposed layer, as its forward parts (problem/forward_parts.h).
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "contract/backend.h"
+#include "problem/forward_parts.h"
+
+namespace convtune::cpu {
+
+struct BuiltPart {
+  ForwardPart part;
+  std::unique_ptr<Executable> executable;  // for part.problem
+};
+
+// Weights are gathered before they are packed. What is not dx as it lies is computed into memory of the run's
+// own and copied from there: such parts have no residual.
+std::unique_ptr<Executable> parts_executable(std::vector<BuiltPart> parts, int threads);
+
+}  // namespace convtune::cpu

@@ -1,0 +1,41 @@
+// See gather.h.
+#include "cuda/launch/gather.h"
+
+#include <fmt/format.h>
+
+#include "cuda/tile/arithmetic.h"
+
+namespace convtune::cuda {
+namespace {
+
+constexpr const char* kGatherFile = "cuda/launch/gather_numbers.cuh";
+
+std::string gathering_kernel(std::int64_t element_bytes) {
+  return fmt::format("convtune::gather_numbers<{}>", element_bytes == 2 ? "unsigned short" : "unsigned");
+}
+
+GatherAxes axes_of(const Gathering& what) {
+  static_assert(GatherAxes::kAxes == Gathering::kAxes);
+  GatherAxes axes{.begin = what.begin, .elements = what.elements()};
+  for (std::size_t i = 0; i < Gathering::kAxes; ++i)
+    axes.extents[i] = what.extents[i], axes.steps[i] = what.steps[i];
+  return axes;
+}
+
+}  // namespace
+
+CompileJob Gather::job(std::int64_t element_bytes, const std::string& arch) {
+  return kernel_job(kGatherFile, gathering_kernel(element_bytes), arch);
+}
+
+Gather::Gather(const DeviceInfo& device, const Gathering& what, std::int64_t element_bytes)
+    : axes_(axes_of(what)),
+      kernel_(device.device.index, compile(job(element_bytes, device.isa)), gathering_kernel(element_bytes),
+              {.waits_for_earlier_grids = true}) {}
+
+void Gather::run(const void* from, void* to, Stream stream) const {
+  kernel_.launch({static_cast<unsigned>(ceil_div(axes_.elements, GatherAxes::kThreads))},
+                 {GatherAxes::kThreads}, 0, stream, from, to, axes_);
+}
+
+}  // namespace convtune::cuda

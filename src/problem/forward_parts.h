@@ -1,0 +1,54 @@
+// Rewrites backward data, and so a transposed layer, as forward convolutions of dy that a forward kernel
+// computes: their weights are numbers of the filter in another order, and their outputs lie between each
+// other in dx.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "convtune/problem.h"
+
+namespace convtune {
+
+// Numbers of a tensor in another order: the result is dense, with these extents, the outermost first, and its
+// element stands at `begin` + the sum of index * step in the tensor.
+struct Gathering {
+  static constexpr std::size_t kAxes = 9;
+  std::int64_t begin = 0;
+  std::array<std::int64_t, kAxes> extents{}, steps{};
+
+  std::int64_t elements() const;
+  std::int64_t source_of(std::int64_t i) const;
+  bool operator==(const Gathering&) const = default;
+};
+
+// Where outputs of a part lie along an axis of dx: that of residue `r` at position i lies at i * stride + r -
+// crop, and is left out where that is outside of [0, extent).
+struct PartAxis {
+  std::int64_t residues = 1, stride = 1, crop = 0, extent = 1;
+  bool operator==(const PartAxis&) const = default;
+};
+
+// A forward problem whose x is dy. Its filters are, in each group, `residues()` times the group's channels of
+// dx, the columns' residues faster than the rows' and those faster than the frames'.
+struct ForwardPart {
+  ConvProblem problem;
+  PartAxis depth, height, width;
+  Gathering weights, bias;
+
+  std::int64_t residues() const { return depth.residues * height.residues * width.residues; }
+  // Tells whether its output is dx as it lies.
+  bool is_whole() const;
+};
+
+// The parts of a backward data problem; together they write each element of dx once. One part where strides
+// divide filters; else two along an axis: residues with one tap more than the others. The part with the most
+// products comes first. Empty for other directions, for strides over dilated filters, and for strides beyond
+// the filter, whose residues have no tap.
+//
+// Along an axis with stride s, dx at x = s * p + r - pad meets dy at p by tap r: all x of a residue of s have
+// the same taps, each s-th of the filter, on neighbours of dy.
+std::vector<ForwardPart> forward_parts(const ConvProblem& problem);
+
+}  // namespace convtune

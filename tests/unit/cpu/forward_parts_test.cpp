@@ -1,0 +1,125 @@
+// Forward parts of backward data, computed by the oracle and laid out in dx, against the oracle's gradient.
+#include "problem/forward_parts.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "cpu/reference/oracle.h"
+#include "problem/random_problem.h"
+
+namespace convtune::forward_parts_test {
+namespace {
+
+using std::int64_t;
+
+std::vector<float> integers(int64_t count, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<float> values(static_cast<std::size_t>(count));
+  for (float& value : values) value = static_cast<float>(static_cast<int>(random() % 7) - 3);
+  return values;
+}
+
+std::vector<float> gathered(const Gathering& what, const std::vector<float>& from) {
+  std::vector<float> values(static_cast<std::size_t>(what.elements()));
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = from.at(static_cast<std::size_t>(what.source_of(static_cast<int64_t>(i))));
+  return values;
+}
+
+struct Index {
+  int64_t n, k, z, p, q;
+};
+int64_t offset_of(Layout layout, const Index& at, int64_t k, int64_t z, int64_t p, int64_t q) {
+  return layout == Layout::nchw ? (((at.n * k + at.k) * z + at.z) * p + at.p) * q + at.q
+                                : (((at.n * z + at.z) * p + at.p) * q + at.q) * k + at.k;
+}
+
+// Element of dx by element of the part's output, or -1.
+int64_t place_of(const ConvProblem& a, const ForwardPart& part, const Index& at) {
+  const int64_t channels = a.c / a.groups, of_group = channels * part.residues();
+  const int64_t rest = at.k % of_group, residue = rest / channels;
+  const auto along = [](const PartAxis& axis, int64_t position, int64_t r) {
+    const int64_t x = position * axis.stride + r - axis.crop;
+    return x >= 0 && x < axis.extent ? x : -1;
+  };
+  const int64_t w = along(part.width, at.q, residue % part.width.residues);
+  const int64_t h = along(part.height, at.p, residue / part.width.residues % part.height.residues);
+  const int64_t d = along(part.depth, at.z, residue / part.width.residues / part.height.residues);
+  if (w < 0 || h < 0 || d < 0) return -1;
+  return offset_of(a.layout, {at.n, at.k / of_group * channels + rest % channels, d, h, w}, a.c, a.d, a.h,
+                   a.w);
+}
+
+// How many parts there are; each element must be written once, and as the oracle has it.
+std::size_t expect_right(const ConvProblem& a) {
+  const std::vector<float> dy = integers(a.output_elements(), 1), w = integers(a.weight_elements(), 2),
+                           bias = integers(a.c, 3), residual(static_cast<std::size_t>(a.input_elements()));
+  const std::vector<ForwardPart> parts = forward_parts(a);
+  std::vector<int> written(static_cast<std::size_t>(a.input_elements()), parts.empty() ? 1 : 0);
+  for (const ForwardPart& part : parts) {
+    const ConvProblem& f = part.problem;
+    validate(f);
+    EXPECT_EQ(f.input_elements(), a.output_elements());
+    const std::vector<float> weights = gathered(part.weights, w), biases = gathered(part.bias, bias);
+    EXPECT_EQ(std::ssize(weights), f.weight_elements());
+    EXPECT_EQ(std::ssize(biases), f.k);
+    const std::vector<float> zeros(static_cast<std::size_t>(f.output_elements()));
+    for (Index at{}; at.n < a.n; ++at.n)
+      for (at.k = 0; at.k < f.k; ++at.k)
+        for (at.z = 0; at.z < f.z(); ++at.z)
+          for (at.p = 0; at.p < f.p(); ++at.p)
+            for (at.q = 0; at.q < f.q(); ++at.q) {
+              const int64_t from = offset_of(a.layout, at, f.k, f.z(), f.p(), f.q()),
+                            to = place_of(a, part, at);
+              if (part.is_whole()) {
+                EXPECT_EQ(from, to);
+              }
+              if (to < 0) continue;
+              ++written.at(static_cast<std::size_t>(to));
+              const double got =
+                  cpu::oracle(f, {dy.data(), weights.data(), biases.data(), zeros.data()}, from).value;
+              const double want =
+                  cpu::oracle(a, {nullptr, w.data(), bias.data(), residual.data(), dy.data()}, to).value;
+              if (got != want) {
+                ADD_FAILURE() << to_string(a) << " at " << to << ": " << got << ", not " << want;
+                return parts.size();
+              }
+            }
+  }
+  for (const int times : written) EXPECT_EQ(times, 1) << to_string(a);
+  return parts.size();
+}
+
+TEST(ForwardParts, TogetherAreTheGradient) {
+  int counts[9] = {};
+  for (std::uint64_t i = 0; i < 4000; ++i) {
+    ConvProblem a = random_problem_of_any_kind(29, i, 2e3);
+    if (a.direction == Direction::backward_weights) continue;
+    if (a.residual || a.dtype != DTypes(DType::f32)) continue;
+    a.direction = Direction::backward_data;
+    ++counts[expect_right(a)];
+    if (testing::Test::HasFailure()) return;
+  }
+  for (const int parts : {0, 1, 2, 4}) EXPECT_GE(counts[parts], 20) << parts;
+}
+
+TEST(ForwardParts, OfCommonLayersAreOne) {
+  const auto part = [](const char* layer) {
+    const std::vector<ForwardPart> parts =
+        forward_parts(parse_problem(std::string(layer) + " dir=transposed"));
+    EXPECT_EQ(parts.size(), 1u) << layer;
+    return key(parts.front().problem);
+  };
+  EXPECT_EQ(part("mb1ic64ih28oc32kh3ph1"), "mb1ic64ih28oc32kh3ph1");
+  EXPECT_EQ(part("mb1ic64ih28oc32kh2sh2"), "mb1ic64ih28oc128kh1");
+  EXPECT_EQ(part("mb1ic64ih28oc32kh4sh2ph1"), "mb1ic64ih28oc128kh2ph1");
+  EXPECT_EQ(part("mb1ic64iw100oc32kw16sw8pw4"), "mb1ic64ih1iw100oc256kh1kw2ph0pw1");
+  EXPECT_EQ(forward_parts(parse_problem("mb1ic64ih28oc32oh56kh3sh2ph1 dir=transposed")).size(), 4u);
+  EXPECT_TRUE(forward_parts(parse_problem("mb1ic64ih28oc32kh1sh2 dir=bwd_d")).empty());
+  EXPECT_TRUE(forward_parts(parse_problem("mb1ic64ih28oc32kh3sh2dh1 dir=bwd_d")).empty());
+  EXPECT_TRUE(forward_parts(parse_problem("mb1ic64ih28oc32kh3")).empty());
+}
+
+}  // namespace
+}  // namespace convtune::forward_parts_test
