@@ -116,7 +116,7 @@ class BadInput(CliTest):
         self.assertIn("... and 10 more lines of", result.stderr)
 
     def test_what_the_reference_alone_runs(self):
-        for words in ["dir=bwd_d", "dir=bwd_w", "dir=bwd_w dtype=bf16"]:
+        for words in ["dir=bwd_w", "dir=bwd_w dtype=bf16"]:
             planned = self.ok("plan", TINY, words, "--device", "cpu").stdout
             self.assertIn("the reference is right, and slow", planned)
             self.assertRegex(planned, r"direct +steps aside .* (it|its) ")
@@ -129,7 +129,7 @@ class BadInput(CliTest):
             self.refused(["export", "--format", "cuda", "--target", "h100", TINY, words], 2, "as a PyTorch layer: it")
         self.assertFalse(list(self.data.glob("*.json")), "nothing is recorded")
         suite = self.folder / "shapes"
-        suite.write_text(f"{TINY} dir=bwd_d\n{TINY}\n")
+        suite.write_text(f"{TINY} dir=bwd_w\n{TINY}\n")
         result = self.run_command("tune", "--suite", str(suite), "--device", "cpu", "--budget", "2t")
         self.assertEqual(result.returncode, 2, result.stderr)
         self.assertIn("nothing to tune", result.stderr)

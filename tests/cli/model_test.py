@@ -70,8 +70,8 @@ class Lists(CliTest):
             self.assertIn(name, self.ok("cases", "--model", path).stdout)
 
     def test_what_nothing_runs_here_is_skipped(self):
-        """A transposed convolution of a U-Net, say; the rest is tuned."""
-        transposed = {"problem": "mb1ic4ih16oc8kh2sh2 dir=bwd_d", "count": 1, "layers": ["up"]}
+        """A gradient of weights, say; the rest is tuned."""
+        transposed = {"problem": "mb1ic4ih16oc8kh2sh2 dir=bwd_w", "count": 1, "layers": ["up"]}
         path = self.path({**MODEL, "convolutions": [CONVOLUTION, transposed]})
         for command in (["tune", "--budget", "2t"], ["bench", "--seconds", "0.05"]):
             out, page = self.folder / f"{command[0]}.json", self.folder / f"{command[0]}.html"

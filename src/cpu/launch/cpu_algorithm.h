@@ -71,13 +71,9 @@ class CpuAlgorithmOf : public CpuAlgorithm {
   std::vector<ConfigField> fields() const final { return config_fields<Typed>(); }
 
   Support supports(const ConvProblem& problem, const DeviceInfo& device) const final {
-    if (Support support = has_code(device); !support) return support;
-    Support support = Support::yes();
-    for (const ConvProblem& one : computed(problem)) {
-      if (support) support = parts_.supports(one, device);
-      if (support && parts_.memory)
-        support = has_memory("the smallest task", parts_.memory(one, parts_.smallest(one, device)));
-    }
+    const Support support = takes(problem, device);
+    if (support && computed(problem).size() > 1 && candidates(problem, device).empty())
+      return Support::no("no config of its largest part serves the others of this gradient");
     return support;
   }
   MemoryPlan memory(const ConvProblem& problem, const Config& config) const final {
@@ -85,20 +81,22 @@ class CpuAlgorithmOf : public CpuAlgorithm {
                          : MemoryPlan{};
   }
   std::vector<Config> candidates(const ConvProblem& problem, const DeviceInfo& device) const final {
-    return supports(problem, device) ? to_configs(parts_.candidates(computed(problem).front(), device))
-                                     : std::vector<Config>{};
+    if (!takes(problem, device)) return {};
+    const std::vector<ConvProblem> all = computed(problem);
+    std::vector<Typed> some = parts_.candidates(all.front(), device);
+    for (std::size_t i = 1; i < all.size(); ++i)
+      std::erase_if(some, [&](const Typed& typed) { return !takes_config(all[i], device, typed); });
+    return to_configs(some);
   }
   Support accepts(const ConvProblem& problem, const DeviceInfo& device, const Config& config) const final {
     try {
-      if (Support support = supports(problem, device); !support) return support;
+      if (Support support = takes(problem, device); !support) return support;
       const auto typed = from_config<Typed>(config);
       if constexpr (requires { typed.vector_bits; })
         if (Support support = has_vectors(typed.vector_bits, device); !support) return support;
       Support support = Support::yes();
-      for (const ConvProblem& one : computed(problem)) {
-        if (support) support = parts_.accepts(one, device, typed);
-        if (support && parts_.memory) support = has_memory("a task", parts_.memory(one, typed));
-      }
+      for (const ConvProblem& one : computed(problem))
+        if (support) support = takes_config(one, device, typed);
       return support;
     } catch (const Error& error) {
       return Support::no(error.what());
@@ -144,6 +142,21 @@ class CpuAlgorithmOf : public CpuAlgorithm {
   }
 
  private:
+  // Checks that do not depend on the config.
+  Support takes(const ConvProblem& problem, const DeviceInfo& device) const {
+    Support support = has_code(device);
+    for (const ConvProblem& one : computed(problem)) {
+      if (support) support = parts_.supports(one, device);
+      if (support && parts_.memory)
+        support = has_memory("the smallest task", parts_.memory(one, parts_.smallest(one, device)));
+    }
+    return support;
+  }
+  Support takes_config(const ConvProblem& one, const DeviceInfo& device, const Typed& typed) const {
+    const Support support = parts_.accepts(one, device, typed);
+    return support && parts_.memory ? has_memory("a task", parts_.memory(one, typed)) : support;
+  }
+
   const CpuAlgorithmParts<Typed> parts_;
 };
 

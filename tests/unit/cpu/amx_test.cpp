@@ -159,7 +159,7 @@ TEST(Amx, RefusesWithAReason) {
             std::string::npos);
   EXPECT_NE(amx_or_model().supports(parse_problem("mb1ic3ih8oc8kh3"), info()).reason().find("bf16"),
             std::string::npos);
-  EXPECT_NE(amx_or_model().supports(bf16("mb1ic3ih8oc8kh3 dir=bwd_d"), info()).reason().find("forward"),
+  EXPECT_NE(amx_or_model().supports(bf16("mb1ic3ih8oc8kh3 dir=bwd_w"), info()).reason().find("forward"),
             std::string::npos);
   EXPECT_NE(amx_or_model().supports(bf16("mb1ic15ih9000oc1kh9000ph20"), info()).reason().find("MiB"),
             std::string::npos);

@@ -212,7 +212,7 @@ TEST(ImplicitGemm, StepsAsideWithAReason) {
   const auto reason = [](const char* text) {
     return cpu::implicit_gemm().supports(parse_problem(text), info()).reason();
   };
-  EXPECT_NE(reason("mb1ic3ih8oc8kh3ph1 dir=bwd_d").find("forward"), std::string::npos);
+  EXPECT_NE(reason("mb1ic3ih8oc8kh3ph1 dir=bwd_w").find("forward"), std::string::npos);
   EXPECT_NE(reason("mb1ic100000ih40oc1kh40ph20").find("MiB"), std::string::npos);
 }
 

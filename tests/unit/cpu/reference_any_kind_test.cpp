@@ -125,7 +125,8 @@ TEST(Reference, EqualsScatterOnProblemsOfAnyKind) {
   const DeviceInfo& device = cpu::backend().info();
   int kinds[3] = {}, transposed = 0;
   for (std::uint64_t i = 0; i < 1500; ++i) {
-    const ConvProblem a = random_problem_of_any_kind(17, i, 3e4);
+    ConvProblem a = random_problem_of_any_kind(17, i, 3e4);
+    a.cache = 0;  // has a test of its own
     const AllTensors t = draw_tensors(a, i);
     const auto executable = cpu::reference().build(a, device, {});
     const auto bytes = [](DType type, const std::vector<float>& values) { return to_bytes(type, values); };

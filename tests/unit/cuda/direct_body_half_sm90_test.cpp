@@ -121,7 +121,7 @@ TEST(DirectBodyHalfSm90, RefusesWithAReason) {
                                 {shape + rest, "this is 10.0", {10, 0}},
                                 {shape + " layout=nhwc", "f16, bf16 tensors only"},
                                 {shape + " dtype=f32", "tensors"},
-                                {shape + rest + " dir=bwd_d", "forward"},
+                                {shape + rest + " dir=bwd_w", "forward"},
                                 {"mb2g2ic48ih32oc64kh3ph1" + rest, "not of 24 and 32"},
                                 {"mb2g2ic64ih32oc48kh3ph1" + rest, "not of 32 and 24"},
                                 {"mb2g2ic88ih32oc80kh3ph1" + rest, "in eights"},

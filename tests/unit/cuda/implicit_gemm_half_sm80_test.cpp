@@ -258,7 +258,7 @@ TEST(ImplicitGemmHalfSm80, RefusesWithAReason) {
   expect_refusals(algorithm(), {{shape + rest, "this is 7.5", {7, 5}},
                                 {shape + " layout=nhwc", "f16, bf16"},
                                 {shape + " layout=nhwc dtype=bf16:bf16:f32", "f16, bf16"},
-                                {shape + rest + " dir=bwd_d", "forward"},
+                                {shape + rest + " dir=bwd_w", "forward"},
                                 {"mb2g2ic48ih32oc64kh3ph1" + rest, "not of 24 and 32"},
                                 {"mb2g2ic88ih32oc80kh3ph1" + rest, "in eights"},
                                 {"mb2ic12ih32oc16kh3ph1" + rest, "multiples of 8"},

@@ -296,7 +296,7 @@ TEST(ImplicitGemmHalfSm90, RefusesWithAReason) {
                    {shape + " layout=nhwc dtype=bf16:bf16:f32", "f16, bf16 tensors only"},
                    {shape + " layout=nhwc dtype=bf16:bf16:bf16:f16", "one type"},
                    {shape + " dtype=f32", "tensors"},
-                   {shape + rest + " dir=bwd_d", "forward"},
+                   {shape + rest + " dir=bwd_w", "forward"},
                    {"mb2g2ic48ih32oc64kh3ph1" + rest, "not of 24 and 32"},
                    {"mb2g2ic64ih32oc48kh3ph1" + rest, "not of 32 and 24"},
                    {"mb2g2ic88ih32oc80kh3ph1" + rest, "in eights"},

@@ -239,7 +239,7 @@ TEST(ImplicitGemmSm90, RefusesWithAReason) {
                                 {shape, "this is 10.0", {10, 0}},
                                 {shape + " layout=nhwc", "NCHW"},
                                 {shape + " precision=fp32", "less than fp32"},
-                                {shape + " dir=bwd_d", "forward"},
+                                {shape + " dir=bwd_w", "forward"},
                                 {"mb2g2ic16ih32oc16kh3ph1", "group"},
                                 {"mb2ic7ih32oc16kh3ph1", "8 input channels"},
                                 {"mb1048576ic8ih1024oc8kh1", "30 bits"}});

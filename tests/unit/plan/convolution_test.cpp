@@ -154,8 +154,7 @@ TEST_F(ConvolutionTest, SaysWhatIsWrongWithTheCallersMemory) {
 // Whatever only the reference takes says so, and names the tensor that is missing.
 TEST_F(ConvolutionTest, RunsEveryDirection) {
   const Convolution data = plan(parse_problem("mb1ic1ih2iw2oc1kh1 dir=bwd_d"));
-  EXPECT_EQ(data.plan().algorithm, "reference");
-  EXPECT_NE(data.plan().why.find("right, and slow"), std::string::npos);
+  EXPECT_NE(data.plan().algorithm, "reference");
   const float w = 3, dy[] = {1, 2, 3, 4};
   float dx[4] = {}, dw = 0, dbias = 0;
   EXPECT_NE(message_of([&] { data.run({.dx = dx}, &w, nullptr); }).find("dy is null"), std::string::npos);
@@ -163,6 +162,8 @@ TEST_F(ConvolutionTest, RunsEveryDirection) {
   data.run({.dy = dy, .dx = dx}, &w, nullptr);
   EXPECT_EQ(dx[3], 12);
   const Convolution weights = plan(parse_problem("mb1ic1ih2iw2oc1kh1 dir=bwd_w"));
+  EXPECT_EQ(weights.plan().algorithm, "reference");
+  EXPECT_NE(weights.plan().why.find("right, and slow"), std::string::npos);
   EXPECT_NE(
       message_of([&] { weights.run({.x = dx, .dy = dy, .dw = &dw}, PackedWeights()); }).find("dbias is null"),
       std::string::npos);
