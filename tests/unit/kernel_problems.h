@@ -208,7 +208,8 @@ inline std::vector<ConvProblem> small_problems() {
            "mb1ic40id1ih9iw12oc24kd3kh3kw3pd2ph1pw1 pad_back=0 cache=1 residual=1",
            "mb2ic72id3ih6iw9oc40kd3kh3kw3sd2sh2sw2pd2ph1pw1 layout=nhwc pad_back=0 cache=2",
            "mb1ic64id2ih10iw7oc72kd3kh1kw1dd1dh0dw0pd4ph0pw0 pad_back=0 cache=3 bias=0",
-           // First layers in three dimensions: padded, by strides, dilated over time, with filters of any edges.
+           // First layers in three dimensions: padded, by strides, dilated over time, with filters of any
+           // edges.
            "mb2ic3id6ih12iw16oc20kd3kh3kw3pd1ph1pw1 act=relu",
            "mb2ic3id9ih11iw12oc16kd3kh5kw7sd2sh1sw1pd2ph2pw3",
            "mb1ic2id8ih13iw10oc24kd3kh4kw2sd1sh2sw2dd1dh0dw0pd2ph1pw1 pad_back=0",
@@ -216,13 +217,22 @@ inline std::vector<ConvProblem> small_problems() {
            "g8mb2ic32id5ih10iw13oc32kd3kh3kw3pd1ph1pw1 layout=nhwc act=relu",
            "g3mb1ic36id6ih9iw11oc60kd3kh3kw2sd2sh2sw2dd0dh0dw1pd2ph1pw1 layout=nhwc",
            "g2mb1ic112id4ih9iw9oc112kd2kh3kw3dd1dh0dw0pd1ph1pw1 residual=1 dtype=f16 precision=fp16",
-           // Depthwise in three dimensions: causal, by strides, dilated over time; large filters; rows of any length.
+           // Depthwise in three dimensions: causal, by strides, dilated over time; large filters; rows of any
+           // length.
            "mb2g24ic24id9ih12iw16oc24kd3kh3kw3pd1ph1pw1 layout=nhwc act=relu",
            "mb2g16ic16id7ih9iw16oc16kd3kh3kw3pd2ph1pw1 pad_back=0",
            "mb1g20ic20id8ih7iw9oc20kd3kh3kw3sd2sh2sw2pd1ph1pw1 residual=1",
            "mb1g12ic12id6ih10iw12oc12kd5kh5kw5pd2ph2pw2 residual=1 act=relu",
            "mb1g9ic9id7ih8iw11oc9kd3kh2kw3sd1sh1sw2dd1dh0dw1pd2ph1pw2 layout=nhwc",
            "mb2g6ic6id4ih5iw7oc6kd1kh3kw3sd3sh1sw1pd0ph1pw1 bias=0",
+           // Transposed layers: the filter turned; residues of a stride between each other, cropped, of one
+           // part and of several.
+           "mb2ic16ih9oc24kh3ph1 layout=nhwc dir=transposed act=relu",
+           "mb2ic24ih8oc16kh4sh2ph1 layout=nhwc dir=transposed residual=1",
+           "mb1ic40ih7oc24kh2sh2 dir=transposed",
+           "mb1ic32iw21oc16kw8sw4pw2 dir=transposed act=relu",
+           "mb2ic16ih6oc24oh12kh3sh2ph1 layout=nhwc dir=transposed",
+           "mb1ic16id3ih4iw5oc8kd2kh2kw2sd2sh2sw2 layout=nhwc dir=transposed residual=1",
        })
     problems.push_back(tf32(line));
   return with_halves(problems);
