@@ -64,7 +64,7 @@ std::string suite_refusal(const std::string& text) {
 }
 
 TEST(Embedded, HoldsTheFilesByteForByte) {
-  ASSERT_EQ(embedded_cases().size(), 9u);
+  ASSERT_EQ(embedded_cases().size(), 10u);
   for (const EmbeddedFile& file : embedded_cases())
     EXPECT_EQ(file.text, read(CONVTUNE_SOURCE_DIR "/cases/" + std::string(file.name))) << file.name;
 }
@@ -98,7 +98,7 @@ TEST(Suites, AreInOrderNamedAndUnique) {
     }
   }
   EXPECT_THAT(names, ElementsAre("stem", "body", "depthwise", "modern", "half", "video", "medical", "audio",
-                                 "edges"));
+                                 "transposed", "edges"));
   EXPECT_EQ(suite_names(), names);
   EXPECT_EQ(cases.size(), count);
   EXPECT_EQ(keys.size(), count);
