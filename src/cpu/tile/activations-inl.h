@@ -14,21 +14,28 @@ HWY_BEFORE_NAMESPACE();
 namespace convtune::cpu {
 namespace HWY_NAMESPACE {
 
-// exp(v) of v <= 0, within 2^-22 of itself, and 0 below -87; a NaN in v does not show. v = n ln 2 + r with
-// |r| <= ln(2) / 2; exp(r) is a polynomial fitted there, which is within 2^-23.6. Half as long as hn::Exp,
-// which takes every number and is within 2^-22.5.
-HWY_INLINE Vector exp_of_negative(Vector v) {
+// exp(v - n ln 2) for n = v / ln 2 rounded, which is in the last bits of `sum`. The remainder is at most
+// ln(2) / 2, where a polynomial is fitted that is within 2^-23.6.
+HWY_INLINE Vector exp_of_remainder(Vector v, Vector& sum, Vector& n) {
   const Floats d;
-  const hn::RebindToUnsigned<Floats> du;
-  // A sum with 1.5 * 2^23 ends in the bits of n, rounded.
   const Vector magic = hn::Set(d, 0x1.8p23F);
-  const Vector sum = hn::MulAdd(v, hn::Set(d, 1.44269504F), magic), n = hn::Sub(sum, magic);
+  sum = hn::MulAdd(v, hn::Set(d, 1.44269504F), magic), n = hn::Sub(sum, magic);
   // Products of n and the first 9 bits of ln 2 are exact; the others are added apart.
   Vector r = hn::NegMulAdd(n, hn::Set(d, 0.693359375F), v);
   r = hn::MulAdd(n, hn::Set(d, 2.12194440e-4F), r);
   Vector e = hn::Set(d, 0.008297619F);
   for (const float coefficient : {0.04191563F, 0.16667576F, 0.4999889F, 0.9999997F, 1.0000001F})
     e = hn::MulAdd(e, r, hn::Set(d, coefficient));
+  return e;
+}
+
+// exp(v) of v <= 0, within 2^-22 of itself, and 0 below -87; a NaN in v does not show. Half as long as
+// hn::Exp, which takes every number and is within 2^-22.5.
+HWY_INLINE Vector exp_of_negative(Vector v) {
+  const Floats d;
+  const hn::RebindToUnsigned<Floats> du;
+  Vector sum, n;
+  const Vector e = exp_of_remainder(v, sum, n);
   const auto scaled = hn::Add(hn::BitCast(du, e), hn::ShiftLeft<23>(hn::BitCast(du, sum)));
   return hn::IfThenElseZero(hn::Ge(v, hn::Set(d, -87.0F)), hn::BitCast(d, scaled));
 }
@@ -38,6 +45,21 @@ HWY_INLINE Vector sigmoid(Vector v) {
   const Floats d;
   const Vector one = hn::Set(d, 1.0F), e = exp_of_negative(hn::Neg(hn::Abs(v)));
   return hn::Div(hn::IfThenElse(hn::Lt(v, hn::Zero(d)), e, one), hn::Add(one, e));
+}
+
+// v / (1 + exp(-u)), with v's NaN.
+HWY_INLINE Vector times_sigmoid(Vector v, Vector u) {
+#if HWY_TARGET == HWY_AVX3
+  // AVX-512 multiplies by a power of 2 that may leave the range: exp(-u) of every u takes less than the two
+  // cases of exp(-|u|).
+  const Floats d;
+  const Vector most = hn::Set(d, 104.0F), within = hn::Min(hn::Max(hn::Neg(u), hn::Neg(most)), most);
+  Vector sum, n;
+  const Vector e = exp_of_remainder(within, sum, n);
+  return hn::Div(v, hn::Add(hn::Set(d, 1.0F), Vector{_mm512_scalef_ps(e.raw, n.raw)}));
+#else
+  return hn::Mul(v, sigmoid(u));
+#endif
 }
 
 // erfc(z) for z >= 0: Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26, within 1.5e-7.
@@ -62,7 +84,7 @@ HWY_INLINE Vector activate(Vector v, float alpha, float beta) {
     v = hn::IfThenElse(hn::Lt(v, lower), lower, v);
     return hn::IfThenElse(hn::Gt(v, upper), upper, v);
   } else if constexpr (activation == Activation::silu) {
-    return hn::Mul(v, sigmoid(v));
+    return times_sigmoid(v, v);
   } else if constexpr (activation == Activation::gelu_erf) {
     const Vector half_tail =
         hn::Mul(hn::Set(d, 0.5F), erfc(hn::Mul(hn::Abs(v), hn::Set(d, 0.70710678118654752F))));
@@ -72,7 +94,7 @@ HWY_INLINE Vector activate(Vector v, float alpha, float beta) {
     // (1 + tanh(u)) / 2 is the sigmoid of 2u.
     const Vector cube = hn::Mul(hn::Mul(v, v), v);
     const Vector u = hn::MulAdd(hn::Set(d, 0.044715F), cube, v);
-    return hn::Mul(v, sigmoid(hn::Mul(hn::Set(d, 1.5957691216057308F), u)));
+    return times_sigmoid(v, hn::Mul(hn::Set(d, 1.5957691216057308F), u));
   } else if constexpr (activation == Activation::hardswish) {
     const Vector three = hn::Set(d, 3.0F);
     const Vector gate = hn::Max(hn::Add(v, three), zero);
