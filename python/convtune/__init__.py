@@ -34,6 +34,7 @@ from .problem import Problem
 from .progress import Step
 from .report import Provider, Report, Tuning
 from .running import PackedWeights, backward_data, backward_weights, pack, run
+from .transposed import conv_transpose1d, conv_transpose2d, conv_transpose3d
 from .tuning import bench, tune
 
 if TYPE_CHECKING:
@@ -47,10 +48,11 @@ if TYPE_CHECKING:
 __version__ = _version()
 
 __all__ = [
-    "Convolution", "Device", "DeviceLost", "Error", "FileError", "InternalError", "InvalidArgument", "ModelProblems",
-    "ModelReport", "NoDevice", "OutOfMemory", "PackedWeights", "Plan", "Problem", "Provider", "Report", "Step",
-    "Tuning", "Unsupported", "__version__", "backward_data", "backward_weights", "bench", "clear_caches", "conv1d",
-    "conv2d", "conv3d", "devices", "errors", "pack", "plan", "run", "set_cpu_threads", "tune",
+    "Convolution", "Device", "DeviceLost", "Error", "FileError", "InternalError", "InvalidArgument",
+    "ModelProblems", "ModelReport", "NoDevice", "OutOfMemory", "PackedWeights", "Plan", "Problem", "Provider",
+    "Report", "Step", "Tuning", "Unsupported", "__version__", "backward_data", "backward_weights", "bench",
+    "clear_caches", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
+    "devices", "errors", "pack", "plan", "run", "set_cpu_threads", "tune",
 ]  # fmt: skip
 
 # Names that import PyTorch when they are first asked for: (module, name in it); not in __all__, because

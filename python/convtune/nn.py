@@ -16,7 +16,7 @@ from .torch.how import How, edges_of
 from .torch.modules.handover import Led, fused
 from .torch.weights import forget_packed, forget_weights, release_weights
 
-__all__ = ["CausalConv3d", "Conv1d", "Conv2d", "Conv3d"]
+__all__ = ["CausalConv3d", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"]
 
 Module = TypeVar("Module", bound="_Convolution")
 
@@ -44,6 +44,7 @@ class _Convolution(torch.nn.modules.conv._ConvNd):
     # convtune.optimize proved that.
     led: Led | None = None
     _pytorchs: Any  # the class of PyTorch's that it stands for
+    _settings: tuple[str, ...] = ("stride", "padding", "dilation", "groups", "padding_mode")
 
     def __init__(self, *args: Any, precision: str | None = None, **kwargs: Any) -> None:
         """PyTorch's arguments. `precision`: "fp32" or "tf32"; None is what torch.backends.cudnn allows."""
@@ -60,10 +61,10 @@ class _Convolution(torch.nn.modules.conv._ConvNd):
             raise TypeError(f"a {type(module).__name__} has a forward of its own, which from_torch would lose")
         if "weight" not in module._parameters:
             raise TypeError("the module's weight is computed in every forward, as by weight_norm: make it a parameter first")
+        settings = {name: getattr(module, name) for name in cls._settings}
         made = cls(
-            module.in_channels, module.out_channels, module.kernel_size, module.stride, module.padding,
-            module.dilation, module.groups, module.bias is not None, module.padding_mode, device="meta",
-        )  # fmt: skip
+            module.in_channels, module.out_channels, module.kernel_size, **settings, bias=module.bias is not None, device="meta"
+        )
         made.weight, made.bias = module.weight, module.bias
         return made.train(module.training)
 
@@ -235,6 +236,46 @@ class CausalConv3d(Conv3d):
             before, kept = (None if one is None else one.unsqueeze(0) for one in (cache, cache_out))
             return self._convolve(input.unsqueeze(0), edges, before, kept).squeeze(0)
         return self._convolve(input, edges, cache, cache_out)
+
+
+class _Transposed(_Convolution, torch.nn.modules.conv._ConvTransposeNd):
+    """What the transposed ones share."""
+
+    _settings = (*_Convolution._settings, "output_padding")
+
+    def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
+        axes = len(self.kernel_size)
+        if isinstance(input, torch.fx.Proxy) or (self.choices and self.training and not self.proven_in_training):
+            return self._pytorchs.forward(self, input, output_size)  # type: ignore[no-any-return]
+        if input.dim() == axes + 1 and not self.choices:
+            size = None if output_size is None else output_size[-axes:]
+            return self.forward(input.unsqueeze(0), size).squeeze(0)
+        if input.dim() != axes + 2:
+            return self._pytorchs.forward(self, input, output_size)  # type: ignore[no-any-return]
+        more = self.output_padding
+        if output_size is not None:
+            settings = self.stride, self.padding, self.kernel_size, axes, self.dilation
+            more = tuple(self._output_padding(input, output_size, *settings))  # type: ignore[arg-type]
+        words = self.precision, "none", self.choices, True, more
+        return call(input, self.weight, self.bias, How.of(self.stride, edges_of(self), self.dilation, self.groups, *words))
+
+
+class ConvTranspose1d(_Transposed, torch.nn.ConvTranspose1d):
+    """A drop-in for torch.nn.ConvTranspose1d: all that Conv1d says holds."""
+
+    _pytorchs = torch.nn.ConvTranspose1d
+
+
+class ConvTranspose2d(_Transposed, torch.nn.ConvTranspose2d):
+    """A drop-in for torch.nn.ConvTranspose2d, its `output_size` too: all that Conv2d says holds."""
+
+    _pytorchs = torch.nn.ConvTranspose2d
+
+
+class ConvTranspose3d(_Transposed, torch.nn.ConvTranspose3d):
+    """A drop-in for torch.nn.ConvTranspose3d: all that Conv3d says holds, but for caches."""
+
+    _pytorchs = torch.nn.ConvTranspose3d
 
 
 _AXES: dict[type, int] = {Conv1d: 1, Conv2d: 2, Conv3d: 3}  # subclasses may do anything

@@ -283,8 +283,8 @@ def problem_of(
     dilation: Steps = 1, groups: int = 1, precision: str | None = None, activation: str | None = None,
     dtype: str = "float32", residual: bool = False, axes: int = 2, cache: int = 0,
 ) -> Problem:  # fmt: skip
-    """The problem of conv2d's arguments; with one or three `axes` of conv1d's or conv3d's: x and w as in `SHAPES`, of the type that
-    array libraries call `dtype`. Raises InvalidArgument with the numbers."""
+    """The problem of conv2d's arguments; with one or three `axes` of conv1d's or conv3d's: x and w as in `SHAPES`, of the
+    type that array libraries call `dtype`. Raises InvalidArgument with the numbers."""
     shape_of_x, shape_of_w = SHAPES[axes]
     if len(x_shape) != axes + 2:
         more = "; x[None] adds a batch of 1" if len(x_shape) == axes + 1 else ""

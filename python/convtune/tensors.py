@@ -78,8 +78,10 @@ def pack(
     if bias is not None:
         if bias.dtype is not _float32 or bias.device != x.device:  # a float32 bias goes with every type
             check_like(bias, "bias", x)
-        if bias.shape != w.shape[:1]:
-            raise InvalidArgument(f"bias has the shape {tuple(bias.shape)}; it must be {tuple(w.shape[:1])}")
+        problem = convolution.problem
+        channels = problem.c if problem.direction == "bwd_d" else problem.k
+        if bias.shape != (channels,):
+            raise InvalidArgument(f"bias has the shape {tuple(bias.shape)}; it must be ({channels},)")
     w = _contiguous(w)
     bias = None if bias is None else _contiguous(bias)
     memory: Any

@@ -29,10 +29,14 @@ How read_how(std::string_view text) {
   std::istringstream words(said);
   How how;
   std::string reuse, more;
-  how.axes = static_cast<std::int32_t>((std::ranges::count(said, ' ') + 1 - kWords - 1) / 4);
+  const auto numbers_of_axes = static_cast<std::int32_t>(std::ranges::count(said, ' ') + 1 - kWords - 1);
+  how.transposed = numbers_of_axes % 4 != 0;  // five numbers for each axis, and not four
+  how.axes = numbers_of_axes / (how.transposed ? 5 : 4);
   const bool sound = how.axes >= 1 && how.axes <= 3;
+  std::vector<How::Axes*> read{&how.stride, &how.before, &how.behind, &how.dilation};
+  if (how.transposed) read.push_back(&how.output_padding);
   if (sound)
-    for (How::Axes* const numbers : {&how.stride, &how.before, &how.behind, &how.dilation})
+    for (How::Axes* const numbers : read)
       for (auto at = numbers->end() - how.axes; at != numbers->end(); ++at) words >> *at;
   words >> how.groups >> how.precision >> how.activation >> reuse;
   if (!sound || !words || words >> more || (reuse != "reuse" && reuse != "pack"))

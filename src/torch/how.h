@@ -4,9 +4,10 @@
 //   1 1 1 1 1 1 1 1 1 auto relu reuse
 //
 // Strides (vertical, horizontal), padding (top, left, bottom, right), dilations, groups: so many for each
-// axis, one in 1-D, with the depth before the others in 3-D; precision, activation; and whether packed
-// weights may be used again (reuse, or pack). Behind a line's end: the choices of optimize(), a line each. An
-// empty operator costs 1.8 us a call with one text, and 4.3 with three lists and three texts.
+// axis, one in 1-D, with the depth before the others in 3-D; a transposed convolution has its output padding
+// before the groups. Then precision, activation; and whether packed weights may be used again (reuse, or
+// pack). Behind a line's end: the choices of optimize(), a line each. An empty operator costs 1.8 us a call
+// with one text, and 4.3 with three lists and three texts.
 #pragma once
 
 #include <array>
@@ -21,7 +22,8 @@ struct How {
   using Axes = std::array<std::int64_t, 3>;  // depth, vertical, horizontal
 
   std::int32_t axes = 2;  // that were said, the last of the three
-  Axes stride{1, 1, 1}, before{}, behind{}, dilation{1, 1, 1};
+  Axes stride{1, 1, 1}, before{}, behind{}, dilation{1, 1, 1}, output_padding{};
+  bool transposed = false;
   std::int64_t groups = 1;
   std::string precision = "auto", activation = "none";
   bool reuse = true;

@@ -127,13 +127,14 @@ CONVTUNE_API const char* convtune_torch_register_defined(void) {
 
 // Puts a call that Python has planned, packed and run into the table, until `owner` drops it. Tensors are
 // their addresses in C++ ("_cdata"); those that are not there are null. `weight_version`, `bias_version`:
-// from before packing; `last`: the kernel's tensors lie channels last. Until it is dropped the caller holds
-// weak references to the storages of weight and bias. False where it does not take it.
+// from before packing; `last`: the kernel's tensors lie channels last; `transposed`: they are dy and dx.
+// Until it is dropped the caller holds weak references to the storages of weight and bias. False where it
+// does not take it.
 CONVTUNE_API bool convtune_torch_offer(std::int64_t owner, const void* x, const void* weight,
                                        const void* bias, const void* residual, const void* y, const char* how,
                                        const convtune_convolution* convolution, const void* packed,
                                        void* stream, bool last, std::int64_t weight_version,
-                                       std::int64_t bias_version, bool any_precision) {
+                                       std::int64_t bias_version, bool any_precision, bool transposed) {
   try {
     const auto handle = [](const void*& tensor) { return reinterpret_cast<TensorHandle>(&tensor); };
     auto entry = std::make_shared<Entry>();
@@ -154,6 +155,7 @@ CONVTUNE_API bool convtune_torch_offer(std::int64_t owner, const void* x, const 
     launch.packed = packed;
     launch.stream = stream;
     launch.last = last;
+    launch.transposed = transposed;
     entry->owner = owner;
     Table::of_process().drop(owner);
     Table::of_process().add(std::move(entry));
@@ -187,8 +189,8 @@ CONVTUNE_API void convtune_torch_remember_inference_mode(void) {
   remember_inference_mode();
 }
 CONVTUNE_API void* convtune_torch_python_bound(const convtune_convolution* convolution, std::int32_t device,
-                                               void* otherwise) {
-  return python_bound(convolution, device, otherwise);
+                                               bool transposed, void* otherwise) {
+  return python_bound(convolution, device, transposed, otherwise);
 }
 CONVTUNE_API void* convtune_torch_python_watch(void* tensors, void* counters) {
   return python_watch(tensors, counters);

@@ -61,7 +61,8 @@ Tensor answer(TensorHandle x, TensorHandle packed, TensorHandle residual, std::s
                          .x = of_x,
                          .residual = of_residual,
                          .y = dense(y, of.wanted_last),
-                         .last = of.runs_last()};
+                         .last = of.runs_last(),
+                         .transposed = of.transposed()};
   return run(launch, x, residual);
 }
 

@@ -7,6 +7,7 @@
 #include <set>
 #include <shared_mutex>
 #include <stdexcept>
+#include <utility>
 
 #include "base/fork_gate.h"
 
@@ -37,6 +38,7 @@ Plan plan_of(const convtune_problem& problem, const std::string& device, const c
   check_face(convtune_output_size_3d(&problem, &z, &p, &q));
   plan.x = {problem.n, problem.c, std::max<std::int64_t>(problem.d, 1), problem.h, problem.w};
   plan.y = {problem.n, problem.k, z, p, q};
+  if (plan.transposed()) std::swap(plan.x, plan.y);
   plan.wanted_last = plan.runs_last();
   return plan;
 }

@@ -13,9 +13,10 @@ namespace convtune::torch {
 struct Plan {
   convtune_problem problem = CONVTUNE_PROBLEM_INIT;  // in the layout that the kernel runs in
   std::shared_ptr<const convtune_convolution> convolution;
-  Sizes x{}, y{};
+  Sizes x{}, y{};            // of the operator's: backward the first is dy, the second dx
   bool wanted_last = false;  // y is to lie channels last
 
+  bool transposed() const { return problem.direction == CONVTUNE_BACKWARD_DATA; }
   bool runs_last() const { return problem.layout == CONVTUNE_NHWC; }
 };
 using SharedPlan = std::shared_ptr<const Plan>;

@@ -97,7 +97,7 @@ std::shared_ptr<const Entry> prepare(const Call& call) {
     refuse("the weight must have as many dimensions as x: (K, C/groups, R, S) of images");
   const Form& x = launch.x;
   if (weight.dtype != x.dtype) refuse("x and the weight are of different types");
-  if (weight.sizes[1] * how.groups != x.sizes[1])
+  if (how.transposed ? weight.sizes[0] != x.sizes[1] : weight.sizes[1] * how.groups != x.sizes[1])
     refuse("x's channels are not those of the weight and the groups");
   const bool on_gpu = x.device_type == shim->cuda, float32 = x.dtype == shim->float32;
   if (!is_served(x))
@@ -110,27 +110,37 @@ std::shared_ptr<const Entry> prepare(const Call& call) {
     std::int64_t* const to[] = {&d, &h, &w};
     for (std::size_t i = 0; i < 3; ++i) *to[i] = *(numbers.end() - 3 + i);
   };
-  problem.n = x.sizes[0], problem.c = x.sizes[1];
+  How::Axes behind = how.behind;
+  Sizes image = x.sizes;  // of the problem: a transposed layer's output
+  if (how.transposed)
+    for (std::size_t i = 0; i < 3; ++i) {
+      image[2 + i] = (x.sizes[2 + i] - 1) * how.stride[i] + how.dilation[i] * (weight.sizes[2 + i] - 1) + 1 +
+                     how.output_padding[i] - how.before[i] - how.behind[i];
+      if (how.output_padding[i] >= how.stride[i]) behind[i] -= how.output_padding[i];
+    }
+  problem.direction = how.transposed ? CONVTUNE_BACKWARD_DATA : CONVTUNE_FORWARD;
+  problem.n = x.sizes[0], problem.c = weight.sizes[1] * how.groups;
   problem.k = weight.sizes[0], problem.groups = how.groups;
-  set(x.sizes, problem.d, problem.h, problem.w);
+  set(image, problem.d, problem.h, problem.w);
   set(weight.sizes, problem.t, problem.r, problem.s);
   set(how.stride, problem.stride_d, problem.stride_h, problem.stride_w);
   set(how.dilation, problem.dilation_d, problem.dilation_h, problem.dilation_w);
   set(how.before, problem.pad_front, problem.pad_top, problem.pad_left);
-  set(how.behind, problem.pad_back, problem.pad_bottom, problem.pad_right);
+  set(behind, problem.pad_back, problem.pad_bottom, problem.pad_right);
   problem.dtype = c_dtype(x.dtype);
   problem.precision = precision_of(how.precision, float32, on_gpu);
   problem.bias = call.bias != nullptr;
   problem.residual = call.residual != nullptr;
   set_activation(problem, how.activation);
   if (call.bias) {
+    const std::int64_t channels = how.transposed ? problem.c : problem.k;
     std::int64_t dimensions = 0, *sizes = nullptr, *strides = nullptr;
     check(shim->get_dim(call.bias, &dimensions), "get_dim");
     check(shim->get_sizes(call.bias, &sizes), "get_sizes");
     check(shim->get_strides(call.bias, &strides), "get_strides");
     if (!on_device_of(call.bias, x)) refuse("the bias must be on x's device");
-    if (dimensions != 1 || sizes[0] != problem.k || (problem.k > 1 && strides[0] != 1))
-      refuse("the bias must be (K), one after the other");
+    if (dimensions != 1 || sizes[0] != channels || (channels > 1 && strides[0] != 1))
+      refuse("the bias must have a number for each channel of y, one after the other");
     if (const std::int32_t dtype = dtype_of(call.bias); dtype != x.dtype)
       problem.bias_dtype = 1 + c_dtype(dtype);
   }
@@ -145,6 +155,7 @@ std::shared_ptr<const Entry> prepare(const Call& call) {
   entry->own = plan->convolution;
   launch.convolution = entry->own.get();
   launch.last = plan->runs_last();
+  launch.transposed = how.transposed;
   launch.y = x;
   launch.y.sizes = plan->y;
   launch.y = dense(launch.y, last);

@@ -44,6 +44,7 @@ Object* call(Object*, Object* const* arguments, std::ptrdiff_t count) {
 struct Bound {
   const convtune_convolution* convolution;
   std::int32_t device;
+  bool transposed;
   Object* otherwise;
 };
 
@@ -56,19 +57,22 @@ bool run_bound(const Bound& bound, Object* x, Object* packed, Object* residual, 
   };
   const bool adds = residual != python.none;
   convtune_tensors tensors = CONVTUNE_TENSORS_INIT;
-  tensors.x = address_of(x), tensors.y = address_of(y);
+  const void* const read = address_of(x);
+  void* const written = address_of(y);
+  (bound.transposed ? tensors.dy : tensors.x) = read;
+  (bound.transposed ? tensors.dx : tensors.y) = written;
   tensors.residual = adds ? address_of(residual) : nullptr;
   const void* const weights = address_of(packed);
   const auto places =
-      reinterpret_cast<std::uintptr_t>(tensors.x) | reinterpret_cast<std::uintptr_t>(tensors.residual);
-  if (!tensors.x || !tensors.y || !weights || (adds && !tensors.residual) || (places & 3) != 0) return false;
+      reinterpret_cast<std::uintptr_t>(read) | reinterpret_cast<std::uintptr_t>(tensors.residual);
+  if (!read || !written || !weights || (adds && !tensors.residual) || (places & 3) != 0) return false;
   void* stream = nullptr;
   if (bound.device >= 0)
     check(shim->get_current_cuda_stream(bound.device, &stream), "get_current_cuda_stream");
   void* const state = python.let_others_run();
-  const convtune_status status = adds
+  const convtune_status status = adds || bound.transposed
                                      ? convtune_run_tensors(bound.convolution, &tensors, weights, stream)
-                                     : convtune_run(bound.convolution, tensors.x, weights, tensors.y, stream);
+                                     : convtune_run(bound.convolution, read, weights, written, stream);
   python.run_again(state);
   return status == CONVTUNE_OK;
 } catch (const std::exception&) {
@@ -100,14 +104,15 @@ void* python_call() {
   return has_python() ? python.function_of(&method, nullptr, nullptr) : nullptr;
 }
 
-void* python_bound(const convtune_convolution* convolution, std::int32_t device, void* otherwise) {
+void* python_bound(const convtune_convolution* convolution, std::int32_t device, bool transposed,
+                   void* otherwise) {
   static Method method{"conv2d_bound", reinterpret_cast<void (*)()>(call_bound), kFastCall | kKeywords,
                        nullptr};
   if (!has_python()) return nullptr;
   if (device >= 0 && !shim->get_current_cuda_stream) return another(otherwise);
   python.take(otherwise);
   Object* const self =
-      python.number(new Bound{convolution, device, otherwise});  // never freed: see the header
+      python.number(new Bound{convolution, device, transposed, otherwise});  // never freed: see the header
   Object* const made = python.function_of(&method, self, nullptr);
   python.drop(self);
   return made;

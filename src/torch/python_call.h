@@ -25,10 +25,12 @@ void* python_eager(void* spell, void* levels);
 void remember_inference_mode();
 
 // A new reference to a function (x, packed, [residual,] out=y) that runs the convolution on the current
-// stream of the GPU of that number (-1: a CPU), in tensors that lie as its kernel reads and writes. What it
-// cannot do, and what fails, is `otherwise`'s, a function of Python's (x, packed, residual or None, y). Both
-// last as long as the process, as the code that calls it does.
-void* python_bound(const convtune_convolution* convolution, std::int32_t device, void* otherwise);
+// stream of the GPU of that number (-1: a CPU), in tensors that lie as its kernel reads and writes;
+// `transposed`: they are dy and dx. What it cannot do, and what fails, is `otherwise`'s, a function of
+// Python's (x, packed, residual or None, y). Both last as long as the process, as the code that calls it
+// does.
+void* python_bound(const convtune_convolution* convolution, std::int32_t device, bool transposed,
+                   void* otherwise);
 // A new reference to a function that tells of a tuple of tensors whether they are those of this tuple, lie
 // where they did, and have not been written to since, nor have `counters`, another tuple; to None where
 // nobody counts a tensor's changes, or storages cannot be told. Somebody must hold weak references to the

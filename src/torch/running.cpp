@@ -53,16 +53,18 @@ TensorHandle lying(TensorHandle tensor, const Form& form, const Form& wanted, Te
 Tensor run(const Launch& launch, TensorHandle x, TensorHandle residual) {
   Tensor of_x, of_residual;
   convtune_tensors tensors = CONVTUNE_TENSORS_INIT;
-  tensors.x = address(lying(x, launch.x, dense(launch.x, launch.last), of_x));
+  const void* const read = address(lying(x, launch.x, dense(launch.x, launch.last), of_x));
+  (launch.transposed ? tensors.dy : tensors.x) = read;
   if (residual)
     tensors.residual =
         address(lying(residual, launch.residual, dense(launch.residual, launch.last), of_residual));
   const Form written = dense(launch.y, launch.last);
   const bool as_asked = lies_as(launch.y, written);
   Tensor y = Tensor::empty(as_asked ? launch.y : written);
-  tensors.y = address(y.get());
-  check_face(residual ? convtune_run_tensors(launch.convolution, &tensors, launch.packed, launch.stream)
-                      : convtune_run(launch.convolution, tensors.x, launch.packed, tensors.y, launch.stream));
+  (launch.transposed ? tensors.dx : tensors.y) = address(y.get());
+  check_face(residual || launch.transposed
+                 ? convtune_run_tensors(launch.convolution, &tensors, launch.packed, launch.stream)
+                 : convtune_run(launch.convolution, tensors.x, launch.packed, tensors.y, launch.stream));
   if (as_asked) return y;
   Tensor answer = Tensor::empty(launch.y);
   copy(answer.get(), y.get());

@@ -13,8 +13,9 @@ struct Launch {
   const convtune_convolution* convolution = nullptr;
   const void* packed = nullptr;
   void* stream = nullptr;
-  Form x, residual, y;  // as the call has them, and the answer; no residual: of no type
-  bool last = false;    // the kernel's lie channels last: what lies otherwise is copied
+  Form x, residual, y;      // as the call has them, and the answer; no residual: of no type
+  bool last = false;        // the kernel's lie channels last: what lies otherwise is copied
+  bool transposed = false;  // x is the dy of a problem backward, y its dx
 };
 
 // A tensor that lies as `wanted`, for a kernel to read: itself, or a copy, which `made` owns.

@@ -10,6 +10,7 @@ import torch
 from torch.utils.flop_counter import register_flop_formula
 
 from . import functional, fused  # noqa: F401  (they define operators)
+from .how import How
 from .packed import fields_of
 
 __all__: list[str] = []
@@ -17,9 +18,20 @@ __all__: list[str] = []
 _own: Any = torch.ops.convtune
 
 
-@register_flop_formula([_own.conv1d, _own.conv2d, _own.conv3d, _own.conv2d_forward, _own.conv2d_fused])
+@register_flop_formula([_own.conv_transpose1d, _own.conv_transpose2d, _own.conv_transpose3d])
+def _of_transposed(x: Any, weight: Any, *_: Any, **more: Any) -> int:
+    return int(2 * prod(x) * prod(weight[1:]))
+
+
+@register_flop_formula([_own.conv1d, _own.conv2d, _own.conv3d])
 def _of_weight(x: Any, weight: Any, *_: Any, out_shape: Any = None, **more: Any) -> int:
     return int(2 * prod(out_shape) * prod(weight[1:]))
+
+
+@register_flop_formula([_own.conv2d_forward, _own.conv2d_fused])
+def _of_graphs(x: Any, weight: Any, bias: Any, residual: Any, *words: Any, out_shape: Any = None, **more: Any) -> int:
+    transposed = How.parse(words[0]).transposed if isinstance(words[0], str) else len(words) > 7
+    return int(2 * prod(x if transposed else out_shape) * prod(weight[1:]))
 
 
 @register_flop_formula(_own.conv2d_packed)

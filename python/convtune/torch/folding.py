@@ -36,14 +36,14 @@ def _filters(weight: Tensor) -> Tensor:
     return weight[:, :, None, None] if weight.dim() == 2 else weight
 
 
-def _by_filter(scale: Tensor, weight: Tensor) -> Tensor:
-    """One number for each filter, to be multiplied by the weight."""
-    return scale.view(-1, *[1] * (weight.dim() - 1))
+def _by_filter(scale: Tensor, weight: Tensor, axis: int) -> Tensor:
+    """One number for each filter, to be multiplied by the weight, whose filters are along that axis."""
+    return scale.view(*[1] * axis, -1, *[1] * (weight.dim() - axis - 1))
 
 
 def folded(
     weight: Tensor, bias: Tensor | None, mean: Tensor | None, variance: Tensor | None, gamma: Tensor | None,
-    beta: Tensor | None, eps: float, dtype: torch.dtype,
+    beta: Tensor | None, eps: float, dtype: torch.dtype, axis: int = 0,
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
     """Weight, of type `dtype`, and bias of the convolution that does the norm as well: made in double precision, so
     that each is rounded once. The bias is float32: it costs a kernel nothing, and half precision has too few digits.
@@ -55,24 +55,26 @@ def folded(
     if mean is not None:
         shift = shift - mean.double().flatten()
     shift = shift * scale if beta is None else shift * scale + beta.double()
-    return (weight.double() * _by_filter(scale, weight)).to(dtype), shift.float()
+    return (weight.double() * _by_filter(scale, weight, axis)).to(dtype), shift.float()
 
 
 @dataclass(frozen=True)
 class Fold:
     """One convolution with its norm, by the places of (weight, bias, mean, variance, gamma, beta) among a graph's
-    inputs; None for those that are not there. `as_they_are`: there is no norm, and nothing to convert."""
+    inputs; None for those that are not there. `as_they_are`: there is no norm, and nothing to convert.
+    `axis`: of the weight, along which its filters are."""
 
     places: tuple[int | None, ...]
     eps: float
     dtype: torch.dtype
     as_they_are: bool = False
+    axis: int = 0
 
     def of(self, inputs: Sequence[Any]) -> tuple[Tensor, Tensor | None]:
         weight, bias, mean, variance, gamma, beta = (None if at is None else inputs[at] for at in self.places)
         if self.as_they_are:
             return weight, bias  # type: ignore[return-value]
-        return folded(weight, bias, mean, variance, gamma, beta, self.eps, self.dtype)  # type: ignore[arg-type]
+        return folded(weight, bias, mean, variance, gamma, beta, self.eps, self.dtype, self.axis)  # type: ignore[arg-type]
 
     def fits(self, inputs: Sequence[Any]) -> Tensor | None:
         """True where each channel's weights lose no more than rounding takes in `dtype`'s normal range: on the root mean
@@ -82,7 +84,7 @@ class Fold:
         if scale is None:
             return None
         filters = _filters(weight)
-        exact = (filters.double() * _by_filter(scale, filters)).flatten(1)
+        exact = (filters.double() * _by_filter(scale, filters, self.axis)).transpose(0, self.axis).flatten(1)
         lost = (exact.to(self.dtype).double() - exact).norm(dim=1)
         return (lost <= _HALF_AN_ULP * exact.norm(dim=1)).all()
 

@@ -10,23 +10,25 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..caches import PACKS
 from ..geometry import Padding, Steps
 from ..problem import SHAPES
 from ..problem import problem_of as problem_of_shapes
 from ..tensors import check_like
+from ..transposed import transposed_problem_of
 from . import autocast
 from .caches import tag
 from .frames import check_kept, joined, keep_frames
+from .gradients import with_gradients
 from .how import How, kept_as_written, written
 from .layout import empty, output_last
 from .native import LIBRARY, conv2d_forward, define, forward, if_ready
 from .run import (
-    TYPES, activated, kernel, like_output, of_other_types, pads_of, pytorch_convolution, run,
+    TYPES, activated, kernel, like_output, of_other_types, pytorch_convolution, run,
 )  # fmt: skip
 
 __all__ = [
     "call", "call_if_ready", "call_with_cache", "conv1d", "conv2d", "conv3d", "is_plain", "of_tensors",
+    "transposed_of_tensors",
 ]  # fmt: skip
 
 _plain = (Tensor, torch.nn.Parameter)
@@ -50,23 +52,29 @@ def _fake(x: Tensor, weight: Tensor, bias: Tensor | None, *words: Any) -> Tensor
 def fake_sum(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, how: How) -> Tensor:
     """Shape and strides of what `run` gives, sizes possibly symbolic."""
     axes, (shape_of_x, shape_of_w) = how.axes, SHAPES[how.axes]
+    if how.transposed:
+        shape_of_w = shape_of_w.replace("K, C/", "C, K/")
     _check(x.dim() == axes + 2, lambda: f"x has the shape {tuple(x.shape)}; it must be {shape_of_x}")
     _check(weight.dim() == axes + 2, lambda: f"w has the shape {tuple(weight.shape)}; it must be {shape_of_w}")
     n, c, *image = x.shape
-    k, c_of_group, *taps = weight.shape
+    first, second, *taps = weight.shape
+    k = how.channels(weight)
     _check(
-        c_of_group * how.groups == c,
-        lambda: f"x has {c} channels, but w has {c_of_group} for each of {how.groups} groups",
+        (first if how.transposed else second * how.groups) == c,
+        lambda: f"x has {c} channels, but w has {first if how.transposed else second} for each of {how.groups} groups",
     )
     _check(
         bias is None or (bias.dim() == 1 and bias.shape[0] == k),
         lambda: f"bias has the shape {tuple(bias.shape)}; it must be ({k},)",  # type: ignore[union-attr]
     )
     stride, padding, dilation, _ = how.geometry
-    output = [
-        (image[at] + padding[at] + padding[axes + at] - dilation[at] * (taps[at] - 1) - 1) // stride[at] + 1
-        for at in range(axes)
-    ]
+    edges = [first + last for first, last in zip(padding, padding[axes:])]
+    seen = [hole * (size - 1) + 1 for hole, size in zip(dilation, taps)]  # by a filter
+    if how.transposed:
+        ends = zip(image, stride, seen, how.output_padding, edges)
+        output = [(size - 1) * step + window + more - edge for size, step, window, more, edge in ends]
+    else:
+        output = [(size + edge - window) // step + 1 for size, edge, window, step in zip(image, edges, seen, stride)]
     for size in output:
         _check(size > 0, lambda: f"the output would be {' x '.join(map(str, output))}: the filter does not fit")
     y = empty((n, k, *output), x, output_last(x, weight))
@@ -87,53 +95,6 @@ def _below(x: Tensor, weight: Tensor, bias: Tensor | None, how: How) -> Tensor:
         if how.is_symbolic:
             return _operator(x, weight, bias, how)
         return conv2d_forward(x, weight, bias, None, how.text)  # type: ignore[no-any-return]
-
-
-class _Convolution(torch.autograd.Function):
-    """Forward by convtune, backward by PyTorch. The last argument is the forward: `run`, or the operator below
-    autograd for tensors that are traced or fake."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, how: How, forward: Any) -> Tensor:
-        if weight.requires_grad or (bias is not None and bias.requires_grad):
-            # Optimisers in the wild write through `.data`, which `_version` does not count.
-            how = how.packing
-            PACKS.forget(weight)
-        y = forward(x, weight, bias, how)
-        ctx.save_for_backward(x, weight, y if how.activation == "relu" else None)
-        ctx.bias_shape = None if bias is None else list(bias.shape)
-        ctx.how = how
-        return y  # type: ignore[no-any-return]
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:
-        x, weight, y = ctx.saved_tensors
-        stride, padding, dilation, groups = ctx.how.geometry
-        axes = ctx.how.axes
-        before = padding[:axes]
-        if y is not None:
-            grad = torch.ops.aten.threshold_backward(grad, y, 0)
-        even, none = before == padding[axes:], (0,) * axes
-        padded = x if even else torch.nn.functional.pad(x, pads_of(padding))
-        grads = torch.ops.aten.convolution_backward(
-            grad, padded, weight, ctx.bias_shape, stride, before if even else none, dilation, False, none, groups,
-            ctx.needs_input_grad[:3],
-        )  # fmt: skip
-        grad_x = grads[0]
-        if grad_x is not None and not even:
-            image = [slice(first, first + size) for first, size in zip(before, x.shape[2:])]
-            grad_x = grad_x[(slice(None), slice(None), *image)]
-        return grad_x, grads[1], grads[2], None, None
-
-
-_apply: Any = _Convolution.apply
-
-
-def _with_gradients(x: Tensor, weight: Tensor, bias: Tensor | None, how: How, forward: Any) -> Tensor:
-    """An activation whose gradient does not follow from y is PyTorch's own, after a convolution without one."""
-    if how.activation in ("none", "relu"):
-        return _apply(x, weight, bias, how, forward)  # type: ignore[no-any-return]
-    return activated(_apply(x, weight, bias, how.alone, forward), how.activation)
 
 
 def _records_gradients(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
@@ -159,7 +120,7 @@ def _autograd(x: Tensor, weight: Tensor, bias: Tensor | None, *words: Any) -> Te
     if _is_grad_enabled() and _records_gradients(x, weight, bias):
         if x.dtype not in TYPES:  # a complex convolution has other gradients
             return of_other_types(x, weight, bias, how)
-        return _with_gradients(x, weight, bias, how, _below)
+        return with_gradients(x, weight, bias, how, _below)
     if _is_ordinary(x, weight, bias):  # past the dispatcher, which would call Python a second time
         return run(x, weight, bias, how)
     return _below(x, weight, bias, how)
@@ -174,7 +135,7 @@ def _autocast(key: torch._C.DispatchKey) -> Any:
         dtype = autocast.type_of(x) or x.dtype
         if dtype not in TYPES:
             return pytorch_convolution(x, weight, bias, How.of(*words))
-        keeps = words[-1] is not False and not _is_compiling() and _is_ordinary(x, weight, bias)
+        keeps = words[7:8] != (False,) and not _is_compiling() and _is_ordinary(x, weight, bias)
         x, weight, bias, _ = autocast.cast(dtype, x, weight, bias, None, keeps)
         with guard(keys):
             return _operator(x, weight, bias, How.of(*words))
@@ -182,22 +143,25 @@ def _autocast(key: torch._C.DispatchKey) -> Any:
     return kernel
 
 
-def _defined(axes: int) -> Any:
+def _defined(axes: int, transposed: bool) -> Any:
+    words = "str precision='auto', str activation='none', str choices='', bool reuse=True"
+    if transposed:  # PyTorch hands no argument over that is as its schema has it
+        words = f"str precision, str activation, str choices, bool reuse, SymInt[{axes}] output_padding"
+    name = "conv_transpose" if transposed else "conv"
     return define(
-        f"conv{axes}d(Tensor x, Tensor weight, Tensor? bias, SymInt[{axes}] stride, SymInt[{2 * axes}] padding, "
-        f"SymInt[{axes}] dilation, SymInt groups, str precision='auto', str activation='none', str choices='', "
-        "bool reuse=True) -> Tensor",
+        f"{name}{axes}d(Tensor x, Tensor weight, Tensor? bias, SymInt[{axes}] stride, SymInt[{2 * axes}] padding, "
+        f"SymInt[{axes}] dilation, SymInt groups, {words}) -> Tensor",
         kernel, _fake, Autograd=_autograd, AutocastCPU=_autocast(torch._C.DispatchKey.AutocastCPU),
         AutocastCUDA=_autocast(torch._C.DispatchKey.AutocastCUDA),
     )  # fmt: skip
 
 
-_operators = {axes: _defined(axes) for axes in (1, 2, 3)}
+_operators = {(axes, transposed): _defined(axes, transposed) for axes in (1, 2, 3) for transposed in (False, True)}
 
 
 def _operator(x: Tensor, weight: Tensor, bias: Tensor | None, how: How) -> Tensor:
     """The operator of as many axes."""
-    return _operators[how.axes](x, weight, bias, *how.words)  # type: ignore[no-any-return]
+    return _operators[how.axes, how.transposed](x, weight, bias, *how.words)  # type: ignore[no-any-return]
 
 
 torch.library.register_fake("convtune::conv2d_forward", _fake_forward, lib=LIBRARY)
@@ -251,12 +215,12 @@ def call(x: Tensor, weight: Tensor, bias: Tensor | None, how: How, residual: Ten
             if not (recorded and _is_grad_enabled()):
                 return forward(x, weight, bias, residual, how)
             if residual is None and x.dtype in TYPES:
-                return _with_gradients(x, weight, bias, how, run)
-    if x.dtype not in TYPES and autocast.type_of(x) not in TYPES:
+                return with_gradients(x, weight, bias, how, run)
+    if (x.dtype not in TYPES and autocast.type_of(x) not in TYPES) or how.is_pytorchs:
         return of_other_types(x, weight, bias, how, residual)
     if residual is not None:
         # Not by dataclasses.replace, which Dynamo did not always take.
-        y = call(x, weight, bias, How(*how.geometry, how.precision, "none", how.choices, how.reuse))
+        y = call(x, weight, bias, How(*how.geometry, how.precision, "none", how.choices, how.reuse, how.output_padding))
         if torch.is_autocast_enabled(x.device.type):  # the operator in the graph has cast the others
             residual = residual.to(y.dtype)
         return activated(y + like_output(residual, y), how.activation)
@@ -281,8 +245,9 @@ _if_ready = {axes: if_ready(partial(_spelled, axes)) for axes in (1, 2, 3)}
 
 def call_if_ready(axes: int, *arguments: Any) -> Tensor | None:
     """`call`, where it would find everything ready in C++, and nothing at all is set that could forbid to go past the
-    dispatcher: most of what a call costs is on its way there. None where that is not so. Takes their axes, x, weight, bias, stride,
-    padding, dilation, groups, precision or None, activation or None, choices, and the residual or None."""
+    dispatcher: most of what a call costs is on its way there. None where that is not so. Takes the number of axes, x,
+    weight, bias, stride, padding, dilation, groups, precision or None, activation or None, choices, and the residual or
+    None."""
     return None if _is_compiling() else _if_ready[axes](*arguments)
 
 
@@ -321,6 +286,23 @@ def of_tensors(
                 check_like(tensor, name, x)
         return call_with_cache(x, weight, bias, how, residual, cache, cache_out)
     return call(x, weight, bias, how, residual)
+
+
+def transposed_of_tensors(
+    axes: int, x: Any, weight: Any, bias: Any, stride: Any, padding: Any, output_padding: Any, groups: Any, dilation: Any,
+    precision: Any, activation: Any, residual: Any = None,
+) -> Tensor:  # fmt: skip
+    """convtune.conv_transpose1d and its like, where x is a tensor."""
+    if x.dim() == axes + 1:  # an image without a batch
+        added = residual.unsqueeze(0) if isinstance(residual, Tensor) else residual
+        words = stride, padding, output_padding, groups, dilation, precision, activation, added
+        return transposed_of_tensors(axes, x.unsqueeze(0), weight, bias, *words).squeeze(0)
+    words = stride, padding, dilation, groups, precision, activation, "", True, output_padding
+    if not _is_compiling():
+        _check_types(x, weight, bias)
+        if x.dim() != axes + 2 or weight.dim() != axes + 2:
+            transposed_problem_of(x.shape, weight.shape, bias is not None, axes=axes)  # raises
+    return call(x, weight, bias, written(weight.shape[2:], *words), residual)
 
 
 def conv1d(

@@ -25,12 +25,16 @@ __all__ = ["conv2d_fused"]
 _below_autograd: Any = torch._C._AutoDispatchBelowAutograd
 
 
+def _how(*words: Any) -> How:
+    return How.of(*words[:7], True, *([words[7]] if len(words) > 7 and len(words[7]) else []))
+
+
 def _kernel(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, *words: Any) -> Tensor:
-    return run(x, weight, bias, How.of(*words), residual)
+    return run(x, weight, bias, _how(*words), residual)
 
 
 def _autograd(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, *words: Any) -> Tensor:
-    how = How.of(*words)
+    how = _how(*words)
     recorded = _records_gradients(x, weight, bias) or (residual is not None and residual.requires_grad)
     if torch.is_grad_enabled() and recorded:
         return pytorch_convolution(x, weight, bias, how, residual)
@@ -39,16 +43,17 @@ def _autograd(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor |
         return forward(x, weight, bias, residual, how)
     with _below_autograd():
         if how.is_symbolic:
-            return conv2d_fused(x, weight, bias, residual, *how.words[:-1])  # type: ignore[no-any-return]
+            return conv2d_fused(x, weight, bias, residual, *how.words_of_graphs)  # type: ignore[no-any-return]
         return conv2d_forward(x, weight, bias, residual, how.text)  # type: ignore[no-any-return]
 
 
 def _fake(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, *words: Any) -> Tensor:
-    return fake_sum(x, weight, bias, residual, How.of(*words))
+    return fake_sum(x, weight, bias, residual, _how(*words))
 
 
 conv2d_fused: Any = define(
     "conv2d_fused(Tensor x, Tensor weight, Tensor? bias, Tensor? residual, SymInt[] stride, SymInt[] padding, "
-    "SymInt[] dilation, SymInt groups, str precision='auto', str activation='none', str choices='') -> Tensor",
+    "SymInt[] dilation, SymInt groups, str precision='auto', str activation='none', str choices='', "
+    "SymInt[] output_padding=[]) -> Tensor",
     _kernel, _fake, Autograd=_autograd,
 )  # fmt: skip

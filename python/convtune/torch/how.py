@@ -33,10 +33,13 @@ class How:
     activation: str = "none"
     choices: str = ""
     reuse: bool = field(default=True, compare=False)
+    output_padding: tuple[Any, ...] = ()  # a number for each axis, of a transposed convolution alone
 
     @staticmethod
     def of(stride: Any, padding: Any, dilation: Any, *rest: Any) -> How:
         """The value of an operator's own arguments, of which PyTorch's dispatcher makes lists."""
+        # Of a transposed one the output padding is the last of them.
+        rest = (*rest[:5], tuple(rest[5])) if len(rest) > 5 else rest
         words = tuple(stride), tuple(padding), tuple(dilation), *rest
         if _is_compiling():
             return How(*words)
@@ -51,9 +54,9 @@ class How:
         line, _, choices = text.partition("\n")
         *first, precision, activation, reuse = line.split(" ")
         numbers = tuple(map(int, first))
-        axes = len(numbers) // 4
-        geometry: Any = numbers[:axes], numbers[axes : 3 * axes], numbers[3 * axes : -1], numbers[-1]
-        return How(*geometry, precision, activation, choices, reuse == "reuse")
+        axes = len(numbers) // 4 if len(numbers) % 4 == 1 else len(numbers) // 5
+        geometry: Any = numbers[:axes], numbers[axes : 3 * axes], numbers[3 * axes : 4 * axes], numbers[-1]
+        return How(*geometry, precision, activation, choices, reuse == "reuse", numbers[4 * axes : -1])
 
     @property
     def axes(self) -> int:
@@ -65,20 +68,42 @@ class How:
         return self.stride, self.padding, self.dilation, self.groups
 
     @property
+    def transposed(self) -> bool:
+        return self.output_padding != ()
+
+    @property
+    def is_pytorchs(self) -> bool:
+        """True of a transposed convolution whose output padding is more than backward data of a convolution has: no
+        wrong one, but beyond the stride and the padding."""
+        ends = zip(self.output_padding, self.stride, self.padding[self.axes :], self.dilation)
+        return any(step <= more < hole and behind < more for more, step, behind, hole in ends)
+
+    def channels(self, weight: Any) -> Any:
+        """The number of y's channels."""
+        return weight.shape[1] * self.groups if self.output_padding != () else weight.shape[0]
+
+    @property
     def words(self) -> tuple[Any, ...]:
-        """The arguments of `convtune::conv1d` to `conv3d` behind the tensors; `convtune::conv2d_fused` has all but the last."""
-        return *self.geometry, self.precision, self.activation, self.choices, self.reuse
+        """The arguments of `convtune::conv1d` and its like behind the tensors."""
+        words = *self.geometry, self.precision, self.activation, self.choices, self.reuse
+        return (*words, self.output_padding) if self.transposed else words
+
+    @property
+    def words_of_graphs(self) -> tuple[Any, ...]:
+        """The arguments of `convtune::conv2d_fused` behind the tensors."""
+        words = *self.geometry, self.precision, self.activation, self.choices
+        return (*words, self.output_padding) if self.transposed else words
 
     @cached_property
     def text(self) -> str:
-        numbers = " ".join(str(int(one)) for one in (*self.stride, *self.padding, *self.dilation, self.groups))
+        numbers = " ".join(str(int(one)) for one in (*self.stride, *self.padding, *self.dilation, *self.output_padding, self.groups))
         text = f"{numbers} {self.precision} {self.activation} {'reuse' if self.reuse else 'pack'}"
         return f"{text}\n{self.choices}" if self.choices else text
 
     @cached_property
     def is_symbolic(self) -> bool:
         """True where a number is a symbol, which no text can hold."""
-        numbers = *self.stride, *self.padding, *self.dilation, self.groups
+        numbers = *self.stride, *self.padding, *self.dilation, *self.output_padding, self.groups
         return any(isinstance(one, torch.SymInt) for one in numbers)
 
     @cached_property
@@ -93,7 +118,7 @@ class How:
 
     @cached_property
     def _hash(self) -> int:
-        return hash(self.words[:-1])
+        return hash(self.words_of_graphs)
 
     def __hash__(self) -> int:  # asked in every call that is not ready
         return self._hash
@@ -111,12 +136,15 @@ def _number(value: Any, what: str) -> int:
 
 def _written(
     kernel: Any, stride: Steps, padding: Padding, dilation: Steps, groups: int, precision: str | None = None,
-    activation: str | None = None, choices: str = "", reuse: bool = True,
+    activation: str | None = None, choices: str = "", reuse: bool = True, output_padding: Steps | None = None,
 ) -> How:  # fmt: skip
     axes = len(kernel)
     steps, holes = steps_of(stride, "stride", axes, _number), steps_of(dilation, "dilation", axes, _number)
     edges = padding_of(padding, tuple(kernel), steps, holes, _number)
-    return How.of(steps, edges, holes, groups, precision or "auto", activation or "none", choices, reuse)
+    words = steps, edges, holes, groups, precision or "auto", activation or "none", choices, reuse
+    if output_padding is None:
+        return How.of(*words)
+    return How.of(*words, steps_of(output_padding, "output_padding", axes, _number))
 
 
 kept_as_written = lru_cache(4096)(_written)  # raises TypeError where one of the words is a list

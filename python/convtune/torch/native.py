@@ -41,7 +41,7 @@ operator = ""  # "C++: FILE", or "Python: why not C++"
 _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "register_defined": (c_char_p,),
     "understands": (c_bool, c_void_p, c_void_p),
-    "offer": (c_bool, c_int64, *[c_void_p] * 5, c_char_p, *[c_void_p] * 3, c_bool, c_int64, c_int64, c_bool),
+    "offer": (c_bool, c_int64, *[c_void_p] * 5, c_char_p, *[c_void_p] * 3, c_bool, c_int64, c_int64, c_bool, c_bool),
     "drop": (None, c_int64),
     "clear": (None,),
     "size": (c_int64,),
@@ -51,7 +51,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "learn_tensors": (None, *[py_object] * 4),
     "learn_storage": (c_bool, *[c_void_p] * 4),
     "remember_inference_mode": (None,),
-    "python_bound": (py_object, c_void_p, c_int32, py_object),
+    "python_bound": (py_object, c_void_p, c_int32, c_bool, py_object),
     "python_watch": (py_object, py_object, py_object),
     "python_object": (py_object, c_void_p),
 }
@@ -86,7 +86,7 @@ def _prepare(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | 
         taken = _native.convtune_torch_offer(
             owner, x._cdata, weight._cdata, None if bias is None else bias._cdata,
             None if residual is None else residual._cdata, y._cdata, how.encode(), kept.convolution._handle, packed,
-            stream, last, kept.of_w.version, 0 if kept.of_bias is None else kept.of_bias.version, any_precision,
+            stream, last, kept.of_w.version, 0 if kept.of_bias is None else kept.of_bias.version, any_precision, told.transposed,
         )  # fmt: skip
         if taken:
             weakref.finalize(kept, _native.convtune_torch_drop, owner).atexit = False
@@ -182,7 +182,8 @@ def bound(convolution: Convolution, index: int, otherwise: Callable[..., None]) 
     there is none. The first two must live as long as the process."""
     if ready is _ready_operator:
         return otherwise
-    return _native.convtune_torch_python_bound(convolution._handle, index, otherwise)  # type: ignore[no-any-return]
+    transposed = convolution.problem.direction == "bwd_d"
+    return _native.convtune_torch_python_bound(convolution._handle, index, transposed, otherwise)  # type: ignore[no-any-return]
 
 
 def watch(tensors: tuple[Tensor, ...], counters: tuple[Tensor, ...]) -> Callable[[Any], bool] | None:

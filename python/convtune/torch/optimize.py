@@ -108,9 +108,9 @@ def optimize(
     *,
     compiled: bool | str = False,
 ) -> Model:
-    """Swaps, in place, every torch.nn.Conv1d, Conv2d and Conv3d of the model that convtune computes at least `min_gain` faster than
-    PyTorch does as it is set up now (cudnn.benchmark, allow_tf32, memory format), and leaves the rest. Returns the
-    model; `model.convtune_report` is the table, which `progress=True` prints.
+    """Swaps, in place, every torch.nn.Conv1d to Conv3d and ConvTranspose1d to 3d of the model that convtune computes at
+    least `min_gain` faster than PyTorch does as it is set up now (cudnn.benchmark, allow_tf32, memory format), and leaves
+    the rest. Returns the model; `model.convtune_report` is the table, which `progress=True` prints.
 
     `example`: a tensor, a tuple of arguments or a dict of keyword arguments. Each distinct problem that it makes competes
     with convtune's record or first guess, checked against PyTorch's answer and measured against it in interleaved rounds.

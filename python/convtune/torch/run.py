@@ -16,6 +16,7 @@ from ..machine import devices
 from ..problem import Problem
 from ..problem import problem_of as problem_of_shapes
 from ..tensors import allowed_precision, check_like, pack, packed_weights
+from ..transposed import transposed_problem_of
 from ..words import activation_of
 from .frames import check_cache, check_kept, joined, keep_frames
 from .how import How, written
@@ -32,6 +33,7 @@ _float32 = torch.float32
 TYPES = (torch.float32, torch.float16, torch.bfloat16)
 _DTYPES = dict(zip(("f32", "f16", "bf16"), TYPES))
 PYTORCHS: dict[int, Any] = {1: torch.conv1d, 2: torch.conv2d, 3: torch.conv3d}  # by axes
+_TRANSPOSED: dict[int, Any] = {1: torch.conv_transpose1d, 2: torch.conv_transpose2d, 3: torch.conv_transpose3d}
 # Only a PyTorch that was built with CUDA has these.
 _capturing: Any = getattr(torch._C, "_cuda_isCurrentStreamCapturing", None)
 _raw_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
@@ -74,7 +76,13 @@ def pytorch_convolution(
         bias = bias.to(x.dtype)
     stride, padding, dilation, groups = how.geometry
     before, convolve = padding[: how.axes], PYTORCHS[how.axes]
-    if before == padding[how.axes :]:
+    if how.transposed:
+        even, none = before == padding[how.axes :], (0,) * how.axes
+        y = _TRANSPOSED[how.axes](x, weight, bias, stride, before if even else none, how.output_padding, groups, dilation)
+        if not even:
+            ends = zip(y.shape[2:], before, padding[how.axes :])
+            y = y[(..., *(slice(first, size - last) for size, first, last in ends))]
+    elif before == padding[how.axes :]:
         y = convolve(x, weight, bias, stride, before, dilation, groups)
     else:
         y = convolve(_functional.pad(x, pads_of(padding)), weight, bias, stride, 0, dilation, groups)
@@ -106,15 +114,19 @@ class Planned:
     last, `wanted_last`: the problem's y lies so. `apart` also leaves a residual to PyTorch. `axes`: of the
     tensors, which have a depth also where the problem has none, and no height where it is one."""
 
-    __slots__ = ("apart", "convolution", "dtype", "input_shape", "last", "output_shape", "wanted_last")
+    __slots__ = ("apart", "convolution", "dtype", "input_shape", "last", "output_shape", "transposed", "wanted_last")
 
     def __init__(
         self, convolution: Convolution | None, problem: Problem, apart: bool = False, axes: int = 2
     ) -> None:
         self.convolution, self.apart = convolution, apart
         self.dtype = _DTYPES[problem.dtype.partition(":")[0]]
-        self.input_shape = (problem.n, problem.c, *(problem.d, problem.h, problem.w)[-axes:])
-        self.output_shape = (problem.n, problem.k, *(1, *problem.output_size)[-axes:])
+        shapes = [
+            (problem.n, problem.c, *(problem.d, problem.h, problem.w)[-axes:]),
+            (problem.n, problem.k, *(1, *problem.output_size)[-axes:]),
+        ]
+        self.transposed = problem.direction == "bwd_d"
+        self.input_shape, self.output_shape = reversed(shapes) if self.transposed else shapes
         self.last = convolution is not None and convolution.problem.layout == "nhwc"
         self.wanted_last = problem.layout == "nhwc"
 
@@ -161,10 +173,12 @@ def problem_for(
 ) -> Problem:
     """`problem_of` a call that does so. `bias_type`: None where there is no bias."""
     dtype = str(x.dtype).removeprefix("torch.") if x.dtype in TYPES else "float32"
-    problem = problem_of_shapes(
-        x.shape, weight.shape, bias_type is not None, *how.geometry, how.precision, how.activation, dtype, residual,
-        how.axes, cache,
-    )  # fmt: skip
+    shapes, words = (x.shape, weight.shape, bias_type is not None), (how.precision, how.activation, dtype, residual, how.axes)
+    if how.transposed:
+        stride, padding, dilation, groups = how.geometry
+        problem = transposed_problem_of(*shapes, stride, padding, how.output_padding, groups, dilation, *words)
+    else:
+        problem = problem_of_shapes(*shapes, *how.geometry, *words, cache)
     if bias_type is _float32 and dtype != "float32":
         problem = problem.replace(dtype=":".join([problem.dtype] * 3 + ["f32"]))
     if how.precision == "auto" and dtype == "float32":
@@ -196,8 +210,8 @@ def _plan(
 ) -> Planned:  # fmt: skip
     if cache is not None:
         check_cache(cache, x, how)
-    if bias is not None and bias.shape != weight.shape[:1]:
-        raise InvalidArgument(f"bias has the shape {tuple(bias.shape)}; it must be {tuple(weight.shape[:1])}")
+    if bias is not None and bias.shape != (how.channels(weight),):
+        raise InvalidArgument(f"bias has the shape {tuple(bias.shape)}; it must be ({how.channels(weight)},)")
     frames = 0 if cache is None else cache.shape[2]
     problem = problem_for(x, weight, how, None if bias is None else bias.dtype, residual, frames)
     device = "cpu" if index < 0 else f"cuda:{index}"
@@ -226,11 +240,12 @@ def _plan(
 def convolution_of(
     x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int,
     precision: str = "auto", activation: str = "none", choices: str = "", residual: bool = False,
-    cache: Tensor | None = None,
+    cache: Tensor | None = None, output_padding: Any = None,
 ) -> Convolution | None:  # fmt: skip
     """The convolution that the operator runs for those arguments, planned if it was not; None where PyTorch's own
     runs. For tests and for the curious."""
-    how = written(weight.shape[2:], stride, padding, dilation, groups, precision, activation, choices)
+    words = precision, activation, choices, True, output_padding
+    how = written(weight.shape[2:], stride, padding, dilation, groups, *words)
     return _plan(x, weight, bias, how, x.get_device() if x.is_cuda else -1, residual, cache).convolution
 
 
@@ -243,7 +258,7 @@ def run(
     what keeps the packed weights, their address, the stream, whether the kernel's tensors lie channels last, and y.
     `cache`, `cache_out`: conv3d's; without frames the first is None."""
     dtype = x.dtype
-    if dtype not in TYPES or weight.dtype is not dtype:
+    if dtype not in TYPES or weight.dtype is not dtype or how.is_pytorchs:
         y = of_other_types(x, weight, bias, how, residual)
         return laid(y, output_last(x, weight))
     index, capturing, stream = -1, False, 0
@@ -254,7 +269,8 @@ def run(
     if precision == "auto" and dtype is _float32:
         precision = allowed_precision(index)
     if x.dim() != len(how.stride) + 2 or weight.dim() != x.dim():
-        problem_of_shapes(x.shape, weight.shape, bias is not None, axes=how.axes)  # raises
+        of_shapes = transposed_problem_of if how.transposed else problem_of_shapes
+        of_shapes(x.shape, weight.shape, bias is not None, axes=how.axes)  # raises
     if x.is_contiguous() and weight.is_contiguous() and x.stride(1) != 1 and weight.stride(1) != 1:
         as_wanted, last = True, False
     else:
@@ -330,7 +346,10 @@ def launched(
         x = copied(x, own)
         address = x.data_ptr()
     y = empty(planned.output_shape, x, own)
-    if residual is cache is cache_out is None:
+    if planned.transposed:
+        added = 0 if residual is None else _read_as(residual, x, own).data_ptr()
+        convolution.run_tensors_raw(dy=address, residual=added, dx=y.data_ptr(), packed=packed, stream=stream)
+    elif residual is cache is cache_out is None:
         convolution.run_raw(address, packed, y.data_ptr(), stream)
     else:
         added = None if residual is None else _read_as(residual, x, own)

@@ -49,7 +49,7 @@ def _described(chain: Chain) -> Fused:
     bias_type = None
     if chain.has_bias:
         bias_type = bias.meta["val"].dtype if chain.fold.as_they_are else torch.float32
-    geometry: Any = {name: _hints(getattr(chain.how, name)) for name in ("stride", "padding", "dilation")}
+    geometry: Any = {name: _hints(getattr(chain.how, name)) for name in ("stride", "padding", "dilation", "output_padding")}
     return Fused(
         chain.convolution.name, _hints(x.shape), _hints(x.stride()), _hints(weight.shape), _hints(weight.stride()),
         x.dtype, x.device, bias_type, replace(chain.how, **geometry),
@@ -67,9 +67,10 @@ def _forced(fused: Fused) -> str | None:
     """A plan of convtune's kernel for that chain; "" where the vendor's through convtune computes it; None where none
     does."""
     x, weight = fused.empty()
-    bias = None if fused.bias_type is None else torch.empty(weight.shape[0], dtype=fused.bias_type, device=fused.device)
-    rest: Any = *fused.how.words[:-1], fused.residual_strides is not None
-    convolution = convolution_of(x, weight, bias, *rest, fused.empty_cache())
+    how, kind = fused.how, fused.bias_type
+    bias = None if kind is None else torch.empty(how.channels(weight), dtype=kind, device=fused.device)
+    words: Any = *how.words_of_graphs[:7], fused.residual_strides is not None
+    convolution = convolution_of(x, weight, bias, *words, fused.empty_cache(), how.output_padding or None)
     if convolution is not None and convolution.plan.algorithm not in VENDORS:
         problem, plan = fused.problem, convolution.plan
         return choice_line(device_of(fused), problem, problem, plan.algorithm, plan.config)

@@ -24,9 +24,12 @@ class Frames:
     edges: tuple[int, ...]
 
 
-def frames_of(convolution: Node) -> Frames:
-    """The convolution's input, through a padding with zeros and a concatenation that nobody else sees."""
+def frames_of(convolution: Node) -> Frames | None:
+    """The input of a 3-D convolution forward, through a padding with zeros and a concatenation that nobody else sees; None
+    for any other convolution."""
     x: Any = convolution.args[0]
+    if convolution.meta["val"].dim() != 5 or convolution.args[6]:  # transposed
+        return None
     user, edges, cache = convolution, (0,) * 6, None
     if x.target is aten.constant_pad_nd.default and set(x.users) == {user}:
         ends = (*x.args[1], 0, 0, 0, 0, 0, 0)[:6]

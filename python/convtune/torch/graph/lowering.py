@@ -44,6 +44,8 @@ def bound(plan: str, index: int) -> Callable[..., None]:
         address, added = x.data_ptr(), 0 if residual is None else residual.data_ptr()
         if (address | added) & 3:  # an odd place in half precision, which no kernel reads
             out.copy_(conv2d_packed(x, packed, residual, plan))
+        elif of.transposed:
+            run_tensors(dy=address, residual=added, dx=out.data_ptr(), packed=packed.data_ptr(), stream=stream)
         elif residual is None:
             run(address, packed.data_ptr(), out.data_ptr(), stream)
         else:

@@ -56,8 +56,7 @@ class Chain:
     @property
     def frames(self) -> Frames | None:
         """Of a 3-D convolution, as they stand now: they may be the tail of another chain that was rewritten."""
-        is_video = not self.linear and self.convolution.meta["val"].dim() == 5
-        return frames_of(self.convolution) if is_video else None
+        return None if self.linear else frames_of(self.convolution)
 
     @property
     def x(self) -> Node:
@@ -88,12 +87,13 @@ class Chain:
     @property
     def how(self) -> How:
         arguments: tuple[Any, ...] = self.convolution.args
-        _, _, _, stride, padding, dilation, _, _, groups = arguments
+        _, _, _, stride, padding, dilation, transposed, more, groups = arguments
         edges = (*padding, *padding)
         frames = self.frames
         if frames is not None:
             edges = tuple(map(sum, zip(edges, frames.edges)))
-        return How(tuple(stride), edges, tuple(dilation), groups, activation=self.activation)  # type: ignore[arg-type]
+        geometry: Any = tuple(stride), edges, tuple(dilation), groups
+        return How(*geometry, activation=self.activation, output_padding=tuple(more) if transposed else ())
 
 
 def only_user(node: Node) -> Node | None:
@@ -143,11 +143,10 @@ def _takes(node: Node, weights: Weights) -> bool:
     """A convolution forward of one to three axes with weights that stay, of types that the operator has."""
     if node.target is not aten.convolution.default:
         return False
-    x, weight, bias, _, _, _, transposed, _, _ = node.args
+    x, weight, bias, *_ = node.args
     values = x.meta["val"], weight.meta["val"]  # type: ignore[union-attr]
     return (
-        not transposed
-        and weights.are_static(weight, bias)
+        weights.are_static(weight, bias)
         and all(value.dim() in (3, 4, 5) and value.dtype in TYPES for value in values)
         and values[0].dtype is values[1].dtype
         and values[0].device.type in ("cpu", "cuda")
@@ -189,7 +188,7 @@ def _chain(node: Node, weights: Weights, taken: set[Node]) -> Chain | None:
     would write it."""
     weight, bias = node.args[1:3]
     value = node.meta["val"]
-    frames = frames_of(node) if value.dim() == 5 else None
+    frames = frames_of(node)
     x: Any = node.args[0] if frames is None else frames.x
     channels_last = output_last(x.meta["val"], weight.meta["val"])  # type: ignore[union-attr]
 
@@ -200,7 +199,8 @@ def _chain(node: Node, weights: Weights, taken: set[Node]) -> Chain | None:
     if not fits(node):
         return None
     nodes, norm, eps, total, activation = [node], (None, None, None, None), 0.0, None, "none"
-    normed = _norm_behind(node, weights)
+    # The filters of a transposed one with groups are not along one axis of its weight.
+    normed = None if node.args[6] and node.args[8] != 1 else _norm_behind(node, weights)
     if normed is not None and fits(normed[0]):
         nodes.append(normed[0])
         norm, eps = normed[1:]
@@ -215,7 +215,7 @@ def _chain(node: Node, weights: Weights, taken: set[Node]) -> Chain | None:
     sources = weight, bias, *norm
     converted = any(isinstance(one, Node) and one.op != "placeholder" for one in sources[:2])
     places = tuple(None if one is None else weights.place(one) for one in sources)
-    fold = Fold(places, eps, value.dtype, as_they_are=norm[0] is None and not converted)
+    fold = Fold(places, eps, value.dtype, as_they_are=norm[0] is None and not converted, axis=int(bool(node.args[6])))
     has_bias = bias is not None or norm[0] is not None
     return Chain(node, nodes[-1], fold, has_bias, total, activation, nodes)
 
@@ -266,7 +266,7 @@ def rewrite(graph: Graph, chain: Chain, constants: tuple[Node | None, ...], choi
             made = graph.call_function(conv2d_packed, (x, *constants, residual, choices))
         else:
             weight, bias = constants or chain.convolution.args[1:3]  # type: ignore[misc]
-            words = replace(chain.how, choices=choices).words[:-1]
+            words = replace(chain.how, choices=choices).words_of_graphs
             made = graph.call_function(conv2d_fused, (chain.x, weight, bias, chain.residual, *words))
     made.meta = dict(chain.tail.meta)
     return made

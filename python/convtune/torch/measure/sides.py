@@ -30,10 +30,14 @@ def random(shape: Any, strides: Any, dtype: torch.dtype, device: torch.device) -
 
 def how_of(module: Any) -> How:
     """A torch.nn.Conv1d's, Conv2d's or Conv3d's own, with its zero padding."""
-    return How(module.stride, edges_of(module), module.dilation, module.groups)
+    more = module.output_padding if isinstance(module, torch.nn.modules.conv._ConvTransposeNd) else ()
+    return How(module.stride, edges_of(module), module.dilation, module.groups, output_padding=more)
 
 
 def _exact(images: int, x: Tensor, weight: Tensor, bias: Tensor | None, how: How) -> Tensor:
+    if how.transposed:  # whose rows at an end need what is behind it
+        parts = None if bias is None else bias.detach().double()
+        return pytorch_convolution(x[:images].double(), weight.double(), parts, replace(how, activation="none"))
     problem, height = problem_for(x, weight, how, None), x.shape[2]  # frames where there are some
     work = problem.flops / problem.n * min(images, problem.n)
     least = how.dilation[0] * (weight.shape[2] - 1) + 1
@@ -75,6 +79,8 @@ class Sides:
         if self.joins:
             whole, how = self._whole
             return pytorch_convolution(whole, self.weight, self.pytorch_bias, how)
+        if self.how.transposed:
+            return pytorch_convolution(self.x, self.weight, self.pytorch_bias, self.how)
         stride, edges, dilation, groups = self.how.geometry
         axes = self.how.axes
         edges_or_same = edges[:axes] if edges[:axes] == edges[axes:] else "same"
@@ -145,12 +151,13 @@ class FusedSides:
             self.whole, self.how = joined(self.cache, self.x, fused.how)
         self.weight = random(fused.weight_shape, fused.weight_strides, fused.dtype, device)
         kind = fused.bias_type
-        self.bias = None if kind is None else random((fused.weight_shape[0],), (1,), kind, device)
+        channels = fused.how.channels(self.weight)
+        self.bias = None if kind is None else random((channels,), (1,), kind, device)
         self.residual: Tensor | None = None
         if fused.residual_strides is not None:
             shape = pytorch_convolution(self.whole, self.weight, None, self.how).shape
             self.residual = random(shape, fused.residual_strides, fused.dtype, device)
-        self.norm: Any = [one.to(device) for one in (torch.zeros(fused.weight_shape[0]), torch.ones(fused.weight_shape[0]))]
+        self.norm: Any = [one.to(device) for one in (torch.zeros(channels), torch.ones(channels))]
 
     def expected(self) -> Tensor:
         return pytorch_convolution(self.whole, self.weight, self.bias, self.how, self.residual)

@@ -25,8 +25,11 @@ from .structure import Followers
 __all__ = ["Seen", "find", "grouped"]
 
 # Attributes of a swapped module: a subclass that has one of these means something else by it.
-_MODULES = nn.Conv1d, nn.Conv2d, nn.Conv3d
-_FUNCTIONS = torch.conv1d, torch.conv2d, torch.conv3d
+_TRANSPOSED = nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d
+_MODULES = nn.Conv1d, nn.Conv2d, nn.Conv3d, *_TRANSPOSED
+_FUNCTIONS = (
+    torch.conv1d, torch.conv2d, torch.conv3d, torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d,
+)  # fmt: skip
 _OUR_NAMES = frozenset(name for name in dir(Conv3d) if not hasattr(nn.Conv3d, name))
 
 
@@ -101,7 +104,7 @@ def _refusal(module: Any, x: Tensor) -> str:
     """Why that call is none of ours; "" where it is."""
     if is_parametrized(module) or "weight" not in module._parameters:
         return "left: its weight is computed in every forward (weight_norm, a parametrization); remove that first"
-    if type(module) is not nn.Conv2d and not _calls_conv_forward(module):
+    if type(module) not in (nn.Conv2d, *_TRANSPOSED) and not _calls_conv_forward(module):
         return f"left: it is a {type(module).__name__}"
     if type(x) is not Tensor or not (x.is_cuda or x.is_cpu):
         return f"left: its input is a {type(x).__name__} on {x.device}"
@@ -110,6 +113,8 @@ def _refusal(module: Any, x: Tensor) -> str:
         return f"left: {str(module.weight.dtype).removeprefix('torch.')}"
     if x.dim() != module.weight.dim():
         return "left: its input has no batch"
+    if how_of(module).is_pytorchs:
+        return "left: its output padding is beyond what a convolution's gradient has"
     return ""
 
 
@@ -123,7 +128,8 @@ def find(
     of_modules = 0
 
     def hook(module: Any, args: Any, kwargs: Any) -> None:
-        note(module, args[0] if args else next(iter(kwargs.values())))
+        with_size = len(args) > 1 or kwargs.get("output_size") is not None
+        note(module, args[0] if args else next(iter(kwargs.values())), "left: it is given an output_size" if with_size else "")
 
     def convolve(module: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         note(module, x)
@@ -133,7 +139,7 @@ def find(
             whole = x.tensor if isinstance(x, Frames) else x
             return type(module)._conv_forward(module, whole, weight, bias)  # type: ignore[no-any-return]
 
-    def note(module: Any, given: Any) -> None:
+    def note(module: Any, given: Any, why: str = "") -> None:
         nonlocal of_modules
         of_modules += 1
         frames = given if isinstance(given, Frames) else None
@@ -141,7 +147,7 @@ def find(
         x, cache = (given, None) if frames is None else (frames.x, frames.cache)
         if frames is not None and how_of_frames is None:
             x, cache = frames.tensor, None
-        refusal, problem, follow = _refusal(module, x), None, None
+        refusal, problem, follow = _refusal(module, x) or why, None, None
         if not refusal and how_of_frames is not None:
             x, weight, bias, cache = autocast.cast(
                 autocast.type_of(x) or x.dtype, x, module.weight, module.bias, cache, keeps=False
@@ -178,7 +184,7 @@ def find(
         if _calls_conv_forward(module) and "_conv_forward" not in vars(module):
             module._conv_forward = partial(convolve, module)  # type: ignore[method-assign]
             wrapped.append((module, "_conv_forward"))
-            if joins and type(module) is not nn.Conv3d and "forward" not in vars(module):
+            if joins and isinstance(module, nn.Conv3d) and type(module) is not nn.Conv3d and "forward" not in vars(module):
                 module.forward = partial(forward_joining, type(module), module)
                 wrapped.append((module, "forward"))
         else:

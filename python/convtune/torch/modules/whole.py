@@ -13,7 +13,7 @@ import torch
 
 from ..._contest import Contest, contest
 from ...errors import InvalidArgument
-from ...nn import Conv1d, Conv2d, Conv3d
+from ...nn import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from ...optimize_report import Layer
 from ..measure.timing import calls_of_a_sample, wall_us
 from .handover import hand_over, made_of, take_back
@@ -31,7 +31,9 @@ _Sides = tuple[Callable[[], float], Callable[[], float]]
 _ROUNDS = 10  # that a proof needs, of four samples each, whatever time they take
 
 
-_OURS: dict[type, type] = {one._pytorchs: one for one in (Conv1d, Conv2d, Conv3d)}
+_OURS: dict[type, type] = {
+    one._pytorchs: one for one in (Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d)
+}
 _PYTORCHS = {ours: theirs for theirs, ours in _OURS.items()}
 _OUR_TYPES = tuple(_PYTORCHS)
 
