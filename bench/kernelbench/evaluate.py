@@ -19,6 +19,7 @@ import argparse
 import contextlib
 import copy
 import gc
+import importlib.machinery
 import importlib.util
 import io
 import json
@@ -48,6 +49,7 @@ class Late(Exception):
 def stand_in(name, **names):
     if importlib.util.find_spec(name) is None:
         module = types.ModuleType(name)
+        module.__spec__ = importlib.machinery.ModuleSpec(name, None)  # which torch.compile looks for
         vars(module).update(names)
         sys.modules[name] = module
 
