@@ -25,8 +25,12 @@ __all__ = ["conv2d_fused"]
 _below_autograd: Any = torch._C._AutoDispatchBelowAutograd
 
 
-def _how(*words: Any) -> How:
-    return How.of(*words[:7], True, *([words[7]] if len(words) > 7 and len(words[7]) else []))
+def _how(
+    stride: Any, padding: Any, dilation: Any, groups: Any, precision: str = "auto", activation: str = "none",
+    choices: str = "", output_padding: Any = (),
+) -> How:  # fmt: skip
+    """The value of the operator's arguments; those that are as its schema has them do not come."""
+    return How.of(stride, padding, dilation, groups, precision, activation, choices, True, output_padding)
 
 
 def _kernel(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, *words: Any) -> Tensor:
