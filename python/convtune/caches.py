@@ -122,7 +122,7 @@ class Packed:
 
 class PackCache:
     """Packed weights by the identity of the weight and bias tensors, what `Seen` tells of them, the
-    convolution, and the stream that packed them.
+    order in which a convolution has them, and the stream that packed them.
 
     A weight's entries go when it goes; of one weight no more than `per_weight` are kept (batch sizes, streams), and
     of no more than `weights` of them: the oldest go first. An entry is packed anew when a version, an address or
@@ -135,7 +135,7 @@ class PackCache:
 
     def __init__(self, weights: int, per_weight: int) -> None:
         self.weights, self.per_weight = weights, per_weight
-        # By id(w): the weight, and its entries by (id(bias), id(convolution), stream).
+        # By id(w): the weight, and its entries by (id(bias), order, stream).
         self._of: dict[int, tuple[weakref.ref[Any], dict[Hashable, Packed]]] = {}
         self._recorded: dict[int, tuple[weakref.ref[Any], list[Packed]]] = {}
         self._abandoned: list[Packed] = []
@@ -148,7 +148,7 @@ class PackCache:
         owner: Any = of[0]()
         if owner is not w:
             return None
-        entry = of[1].get((id(bias), id(convolution), stream))
+        entry = of[1].get((id(bias), _order(convolution), stream))
         return entry if entry is not None and entry.holds_for(w, bias) else None
 
     def keep(
@@ -167,7 +167,7 @@ class PackCache:
 
             of = every[number] = (weakref.ref(w, drop), {})
             _shrink(every, self.weights)
-        kept = of[1][id(bias), id(convolution), stream] = Packed(bias, seen, convolution, memory, pointer)
+        kept = of[1][id(bias), _order(convolution), stream] = Packed(bias, seen, convolution, memory, pointer)
         _shrink(of[1], self.per_weight)
         return kept
 
@@ -181,7 +181,7 @@ class PackCache:
         kept = self.recorded(w)
         of = self._of.get(id(w))
         for entry in [*kept, *(of[1].values() if of is not None and of[0]() is w else ())]:
-            if entry.convolution is convolution and entry.holds_for(w, bias):
+            if _order(entry.convolution) == _order(convolution) and entry.holds_for(w, bias):
                 if entry not in kept:
                     self._keep_recorded(w, [*kept, entry])
                 return entry
@@ -227,6 +227,11 @@ class PackCache:
 
     def clear(self) -> None:
         self._of.clear()
+
+
+def _order(convolution: Any) -> Any:
+    """In which order a convolution has packed weights: those of others with the same serve it, too."""
+    return getattr(convolution, "packing", None) or id(convolution)
 
 
 def _shrink(entries: dict[Any, Any], bound: int) -> None:

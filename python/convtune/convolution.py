@@ -74,7 +74,7 @@ class Convolution:
     device: str
     plan: Plan
     packed_bytes: int
-    plan_key: str  # equal for two convolutions whose packed weights serve both
+    packing: str  # equal for two convolutions on one device whose packed weights serve both
 
     def __init__(
         self, problem: Problem | str, device: Any = None, algorithm: str | None = None, config: str | None = None
@@ -89,8 +89,9 @@ class Convolution:
             )
         )
         self._handle = handle.value
-        self.plan_key = _library.take_text(_library.library.convtune_plan_json, handle)
-        facts: dict[str, Any] = json.loads(self.plan_key)
+        plan = _library.take_text(_library.library.convtune_plan_json, handle)
+        facts: dict[str, Any] = json.loads(plan)
+        self.packing = facts["packed_order"] or plan
         resolved = Problem.parse(facts["problem"])
         self.problem = resolved.replace(name=asked.name) if asked.name else resolved
         self.device = facts["device"]

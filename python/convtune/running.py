@@ -99,7 +99,7 @@ def _check(convolution: Convolution, direction: str, weights: PackedWeights | No
         return
     if not isinstance(weights, PackedWeights):
         raise InvalidArgument(f"weights are {_kind(weights)}; convtune.pack(convolution, w, bias) makes them")
-    if weights.convolution is not convolution and weights.convolution.plan_key != convolution.plan_key:
+    if weights.convolution is not convolution and weights.convolution.packing != convolution.packing:
         raise InvalidArgument(f"the weights were packed for {weights.convolution}, not for {convolution}")
 
 

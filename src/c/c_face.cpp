@@ -258,7 +258,8 @@ convtune_status convtune_plan_json(const convtune_convolution* convolution, conv
                    {"algorithm", planned.plan().algorithm},
                    {"config", to_string(planned.plan().config)},
                    {"source", to_string(planned.plan().source)},
-                   {"why", planned.plan().why}});
+                   {"why", planned.plan().why},
+                   {"packed_order", planned.packed_order()}});
   });
 }
 

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "cuda/launch/kernel_algorithm.h"
 #include "plan/algorithms.h"
 #include "plan/planner.h"
 #include "problem/rewrite.h"
@@ -245,6 +246,13 @@ void Convolution::run(const Tensors& tensors, const PackedWeights& weights, Stre
 
 std::size_t Convolution::packed_bytes() const {
   return state_->executable->packed_bytes();
+}
+
+std::string Convolution::packed_order() const {
+  const State& state = *state_;
+  const auto* const kernel =
+      cuda::kernel_algorithm(find_algorithm(state.device.device.kind, state.plan.algorithm));
+  return kernel ? kernel->packed_order(state.problem, state.device, state.plan.config) : std::string();
 }
 
 void Convolution::pack_into(const void* w, const void* bias, void* packed, Stream stream) const {

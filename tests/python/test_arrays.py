@@ -213,7 +213,7 @@ class FakeConvolution:
 
     def __init__(self, problem):
         self.on_cpu = convtune.Convolution(problem, "cpu")
-        self.problem, self.plan_key = problem, "a plan"
+        self.problem, self.packing = problem, "a plan"
         self.packed_bytes = self.on_cpu.packed_bytes + 64
         self.output_shape = problem.output_shape
         self.streams = []

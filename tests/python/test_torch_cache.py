@@ -286,6 +286,19 @@ def test_recorded_weights_stay_and_follow_their_parameter():
     assert len(PACKS._abandoned) == number
 
 
+def test_convolutions_that_pack_alike_share_memory():
+    class Planned:
+        def __init__(self, packing):
+            self.packing = packing
+
+    w = nn.Parameter(torch.rand(4, 4, 1, 1, 1), requires_grad=False)
+    seen = convtune.tensors.seen(w), None
+    kept = PACKS.keep(w, None, seen, Planned("one"), 0, object(), 4096)
+    assert PACKS.find(w, None, Planned("one"), 0) is kept and PACKS.find(w, None, Planned("other"), 0) is None
+    assert PACKS.record(w, None, Planned("one")) is kept
+    PACKS.release(w)
+
+
 def recorded(run):
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):

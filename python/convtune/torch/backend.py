@@ -93,13 +93,12 @@ def _add_constants(
     traced: GraphModule, wanted: list[tuple[Chain, str]], inputs: Sequence[Any]
 ) -> tuple[Folded | None, list[tuple[Node | None, ...]]]:
     """Packed and folded weights as buffers of the graph, which CUDA graphs read where they lie; and their nodes, by
-    chain."""
+    chain. What several chains hold alike (a layer that is called on many pieces) is there once."""
     constants = [_constant(chain, plan) for chain, plan in wanted]
-    made = [one for one in constants if one is not None]
+    made = list(dict.fromkeys(one for one in constants if one is not None))
     if not made:
         return None, [() for _ in wanted]
     folded = Folded(made, inputs)
-    memory = iter(folded.tensors)
     first = next(node for node in traced.graph.nodes if node.op != "placeholder")
 
     def node(tensor: Tensor | None, name: str) -> Node | None:
@@ -109,11 +108,10 @@ def _add_constants(
         with traced.graph.inserting_before(first):
             return traced.graph.get_attr(name)
 
-    nodes = []
-    for number, one in enumerate(constants):
-        tensors = () if one is None else next(memory)
-        nodes.append(tuple(node(tensor, f"convtune_{number}_{part}") for part, tensor in enumerate(tensors)))
-    return folded, nodes
+    nodes: dict[Any, tuple[Node | None, ...]] = {None: ()}
+    for number, (one, tensors) in enumerate(zip(made, folded.tensors)):
+        nodes[one] = tuple(node(tensor, f"convtune_{number}_{part}") for part, tensor in enumerate(tensors))
+    return folded, [nodes[one] for one in constants]
 
 
 def _name_constants(traced: GraphModule) -> None:

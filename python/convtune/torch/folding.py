@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
 
@@ -99,7 +99,11 @@ class Packing:
     """The result of a fold, packed for one kernel."""
 
     fold: Fold
-    convolution: Convolution
+    convolution: Convolution = field(compare=False)
+    packing: str = field(init=False)  # the convolution's: others with the same read this memory, too
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "packing", self.convolution.packing)
 
     @property
     def places(self) -> tuple[int | None, ...]:

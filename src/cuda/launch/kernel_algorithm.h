@@ -3,12 +3,18 @@
 // follows from these.
 #pragma once
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <initializer_list>
 #include <limits>
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -44,6 +50,9 @@ class KernelAlgorithm : public Algorithm {
   // Returns the launch plan that build() compiles and launches; a config that it does not accept is refused
   // as there.
   LaunchPlan plan(const ConvProblem&, const DeviceInfo&, const Config&) const;
+  // Names the order of the packed weights, for a config that it accepts: equal for two plans whose weights
+  // are packed to the same bytes. Empty: nobody knows.
+  virtual std::string packed_order(const ConvProblem&, const DeviceInfo&, const Config&) const { return {}; }
   // Returns the kernel's work, counted, for a config that it accepts.
   TileWork work(const ConvProblem&, const DeviceInfo&, const Config&) const;
 
@@ -81,6 +90,16 @@ class KernelAlgorithm : public Algorithm {
  private:
   const std::string name_;
 };
+
+// The order of packed weights as a text, by all numbers that make it.
+template <class Weights>
+std::string order_in_words(std::string_view name, const Weights& weights, const Packed& packed,
+                           const ConvExtents& a) {
+  static_assert(std::has_unique_object_representations_v<Weights> && sizeof(Weights) % sizeof(int) == 0);
+  const auto numbers = std::bit_cast<std::array<int, sizeof(Weights) / sizeof(int)>>(weights);
+  return fmt::format("{} {} {} {} {} {}", name, static_cast<int>(a.x_type), static_cast<int>(a.bias_type),
+                     packed.words(), packed.weights, fmt::join(numbers, " "));
+}
 
 // The algorithm as one of these, or null: of a vendor, which compiles nothing of ours.
 const KernelAlgorithm* kernel_algorithm(const Algorithm& algorithm);
@@ -218,6 +237,14 @@ class KernelAlgorithmOf : public KernelAlgorithm {
     return stages(kernel_of(computed(problem), config));
   }
   std::vector<ConfigField> fields() const final { return config_fields<Kernel>(); }
+  // Of kernels that have it in numbers of its own (tile/pack.cuh).
+  std::string packed_order(const ConvProblem& problem, const DeviceInfo&, const Config& config) const final {
+    if constexpr (requires(const Kernel& kernel) { kernel.weights(); }) {
+      const Kernel kernel = kernel_of(computed(problem), config);
+      return order_in_words(name(), kernel.weights(), kernel.packed(), kernel.conv);
+    }
+    return {};
+  }
 
  protected:
   virtual Kernel kernel_of(const ConvProblem& problem, const Config& config) const {

@@ -2,6 +2,9 @@
 // algorithms_test.cpp, what is special to one in the test of its name.
 #include <gtest/gtest.h>
 
+#include <set>
+#include <string>
+
 #include "kernel_expectations.h"
 
 namespace convtune::kernel_algorithms_test {
@@ -70,6 +73,29 @@ TEST_P(KernelAlgorithms, CompilesAsPlanned) {
     kernels.push_back({problem, algorithm().candidates(problem, gpu()).front()});
   EXPECT_GE(kernels.size(), 8u);
   expect_compiles_as_planned(algorithm(), kernels);
+}
+
+// A layer on frames with a cache and without: its weights are packed once where its config is the same.
+TEST(PackedOrder, IsThatOfWeightsAndConfigAlone) {
+  const std::string line =
+      "mb1ic64id1ih30iw52oc64kd3kh3kw3pd2ph1pw1 pad_back=0 layout=nhwc dtype=bf16 precision=bf16";
+  const ConvProblem first = parse_problem(line), next = parse_problem(line + " cache=2");
+  ConvProblem other = next;
+  other.dtype = DType::f16;
+  for (const cuda::KernelAlgorithm* algorithm : own_algorithms()) {
+    if (!algorithm->supports(next, gpu())) continue;
+    std::set<std::string> orders;
+    for (const Config& config : algorithm->candidates(next, gpu())) {
+      const std::string order = algorithm->packed_order(next, gpu(), config);
+      EXPECT_TRUE(order.starts_with(algorithm->name()));
+      EXPECT_EQ(algorithm->packed_order(first, gpu(), config), order);
+      EXPECT_NE(algorithm->packed_order(other, gpu(), config), order);
+      orders.insert(order);
+    }
+    EXPECT_GT(orders.size(), 1U);
+    return;
+  }
+  FAIL() << "no kernel takes a cache";
 }
 
 INSTANTIATE_TEST_SUITE_P(Table, KernelAlgorithms, testing::ValuesIn(own_algorithms()),
