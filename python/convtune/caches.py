@@ -167,6 +167,9 @@ class PackCache:
 
             of = every[number] = (weakref.ref(w, drop), {})
             _shrink(every, self.weights)
+        for order, entry in list(of[1].items()):  # of what the weight was: memory that nobody reads any more
+            if not entry.of_w.holds_for(w):
+                of[1].pop(order, None)
         kept = of[1][id(bias), _order(convolution), stream] = Packed(bias, seen, convolution, memory, pointer)
         _shrink(of[1], self.per_weight)
         return kept

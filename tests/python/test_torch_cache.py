@@ -269,7 +269,7 @@ def test_recorded_weights_stay_and_follow_their_parameter():
         entries = next(entries for owner, entries in PACKS._of.values() if owner() is w)
         entry = next(iter(entries.values()))
         assert PACKS.record(w, None, entry.convolution) is entry and PACKS.record(w, None, entry.convolution) is entry
-        assert made is not None and PACKS.record(w, None, made) is None  # another convolution
+        assert made is not None and PACKS.record(w, None, made) is entry  # planned alike, and so packed alike
         assert PACKS.recorded(w) == [entry]
         w.mul_(2)
         assert PACKS.record(w, None, entry.convolution) is None
