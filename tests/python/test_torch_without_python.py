@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from processes import python
 from torch_support import assert_near, by_cpp, tensors, torch
 
 import convtune
@@ -86,3 +87,43 @@ def test_a_program_in_cpp_serves_a_package(program, package):
     assert served.returncode == 0, served.stderr
     numbers = torch.tensor([float(one) for one in re.findall(r"\S+", served.stdout)])
     assert_near(numbers, model(torch.ones(2, 3, 16, 16)).flatten()[:8])
+
+
+PROGRAM = """
+import ctypes, torch
+library = ctypes.CDLL({library!r})
+library.convtune_torch_register.restype = ctypes.c_char_p
+why = library.convtune_torch_register()
+assert why is None, why
+F = torch.nn.functional
+convolve = torch.ops.convtune.conv2d_forward
+
+def near(y, expected):
+    assert y.shape == expected.shape and y.stride() == expected.stride(), (y.shape, expected.shape)
+    torch.testing.assert_close(y, expected, rtol=1e-4, atol=1e-4)
+
+with torch.no_grad():
+    for axes in (1, 2, 3):
+        x, w, bias = torch.rand(2, 4, *(7, 6, 5)[:axes]), torch.rand(4, 4, *(3, 3, 3)[:axes]), torch.rand(4)
+        text = " ".join(["2"] * axes + ["1"] * (2 * axes) + ["1"] * axes)
+        for _ in range(2):
+            y = convolve(x, w, bias, None, text + " 1 auto relu reuse")
+            near(y, F.relu(getattr(F, f"conv{{axes}}d")(x, w, bias, 2, 1)))
+            more = " ".join(["1"] * axes)
+            y = convolve(x, w, bias, None, f"{{text}} {{more}} 1 auto none reuse")
+            near(y, getattr(F, f"conv_transpose{{axes}}d")(x, w, bias, 2, 1, 1))
+            w.mul_(2)
+    for wrong in ("1 1 1 1 auto none reuse", "1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 auto none reuse"):
+        try:
+            convolve(x, w, bias, None, wrong)
+        except RuntimeError:
+            continue
+        raise AssertionError(wrong)
+print("all well")
+"""
+
+
+def test_one_to_three_axes_and_transposed_layers():
+    library = _library.library_path().resolve().with_name("libconvtune_torch.so")
+    done = python("-c", PROGRAM.format(library=str(library)))
+    assert "all well" in done.stdout, done.stderr
