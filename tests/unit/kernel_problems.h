@@ -208,6 +208,9 @@ inline std::vector<ConvProblem> small_problems() {
            "mb1ic40id1ih9iw12oc24kd3kh3kw3pd2ph1pw1 pad_back=0 cache=1 residual=1",
            "mb2ic72id3ih6iw9oc40kd3kh3kw3sd2sh2sw2pd2ph1pw1 layout=nhwc pad_back=0 cache=2",
            "mb1ic64id2ih10iw7oc72kd3kh1kw1dd1dh0dw0pd4ph0pw0 pad_back=0 cache=3 bias=0",
+           // Nothing but a frame of padding is met.
+           "mb2ic48id1ih6iw9oc16kd1kh3kw3sd3sh1sw1pd1ph1pw1 layout=nhwc",
+           "mb1ic3id1ih6iw9oc16kd1kh3kw3sd3sh1sw1pd1ph1pw1",
            // First layers in three dimensions: padded, by strides, dilated over time, with filters of any
            // edges.
            "mb2ic3id6ih12iw16oc20kd3kh3kw3pd1ph1pw1 act=relu",

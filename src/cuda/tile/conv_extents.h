@@ -73,7 +73,8 @@ struct ConvExtents {
   constexpr bool offsets_are_ints(int images = 1) const {
     return 1LL * images * h * w < (1LL << 30) / c && 1LL * p * q < (1LL << 30) / k;
   }
-  constexpr bool has_depth() const { return d > 1 || t > 1 || z > 1; }
+  // A single frame may be one of padding.
+  constexpr bool has_depth() const { return d > 1 || t > 1 || z > 1 || pad_front > 0; }
   constexpr long long input_offset(int image, int channel, int row, int column) const {
     return nhwc ? ((static_cast<long long>(image) * h + row) * w + column) * c + channel
                 : ((static_cast<long long>(image) * c + channel) * h + row) * w + column;
