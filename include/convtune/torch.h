@@ -14,8 +14,9 @@
  * activation(conv2d(x, weight) + bias + residual) of float32, float16 or bfloat16 tensors (N, C, H, W) and
  * (K, C/groups, R, S), a bias (K) of their type or float32, and a residual of the output's shape; of tensors
  * with one axis, or three, in the place of two it is a 1-D or 3-D convolution; where `how` has an output
- * padding, a transposed one, of weights (C, K/groups, R, S). The weight is packed when it is new or was written
- * to, as PyTorch counts writes; it lives on as long as what was packed of it, which a program's end frees. */
+ * padding, a transposed one, of weights (C, K/groups, R, S). The weight is packed when it is new or was
+ * written to, as PyTorch counts writes; it lives on as long as what was packed of it, which a program's end
+ * frees. */
 #ifndef CONVTUNE_TORCH_H
 #define CONVTUNE_TORCH_H
 
