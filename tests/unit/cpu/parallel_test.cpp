@@ -229,6 +229,8 @@ constexpr int kTeam = 3, kTasks = 200;
 std::array<std::array<std::atomic<int>, kTasks>, kTeam> inner_touched;
 
 TEST(ParallelFor, WorksInsideARegionOfTheCallers) {
+  for (auto& row : inner_touched)
+    for (auto& count : row) count = 0;  // where the test is repeated
 #pragma omp parallel num_threads(kTeam)
   {
     auto& row = inner_touched[static_cast<std::size_t>(omp_get_thread_num())];
