@@ -13,11 +13,11 @@ from typing import Any
 from . import _library
 from ._library import ACTIVATIONS, DIRECTIONS, DTYPES, LAYOUTS, PRECISIONS, ROUNDINGS, CProblem
 from .cached import cached_property
-from .errors import InvalidArgument
+from .errors import InvalidArgument, Unsupported
 from .geometry import Padding, Steps, padding_of, steps_of, whole
 from .words import NAMES, activation_of, activation_text, one_of, parameters_of, types_of, types_text
 
-__all__ = ["SHAPES", "Problem", "as_problem", "problem_of"]
+__all__ = ["SHAPES", "Problem", "as_problem", "problem_of", "transposed_problem_of"]
 
 _MAX_NAME_BYTES = 2048
 # The letters of a line, and its name with or without quotes; a case's name is no such thing.
@@ -309,3 +309,49 @@ def problem_of(
             f"w {tuple(w_shape)}"
         )
     return problem
+
+
+def transposed_problem_of(
+    x_shape: Sequence[int], w_shape: Sequence[int], has_bias: bool, stride: Steps = 1, padding: Padding = 0,
+    output_padding: Steps = 0, groups: int = 1, dilation: Steps = 1, precision: str | None = None,
+    activation: str | None = None, dtype: str = "float32", residual: bool = False, axes: int = 2,
+) -> Problem:  # fmt: skip
+    """The problem of conv_transpose's arguments: backward data of the convolution that makes x of y. Raises InvalidArgument
+    with the numbers, and Unsupported where the output padding is beyond what such a convolution has."""
+    shape_of_x, shape_of_w = SHAPES[axes][0], SHAPES[axes][1].replace("K, C/", "C, K/")
+    if len(x_shape) != axes + 2:
+        raise InvalidArgument(f"x has the shape {tuple(x_shape)}; it must be {shape_of_x}")
+    if len(w_shape) != axes + 2:
+        raise InvalidArgument(f"w has the shape {tuple(w_shape)}; it must be {shape_of_w}")
+    n, c, *image = (int(extent) for extent in x_shape)
+    c_of_w, k_of_group, *taps = (int(extent) for extent in w_shape)
+    if c_of_w != c:
+        raise InvalidArgument(f"x has {c} channels, but w has {c_of_w}: x {tuple(x_shape)}, w {tuple(w_shape)}")
+    steps, holes = steps_of(stride, "stride", axes), steps_of(dilation, "dilation", axes)
+    more = steps_of(output_padding, "output_padding", axes)
+    edges = padding_of(padding, taps, steps, holes)
+    if min(*steps, *holes) < 1:
+        raise InvalidArgument(f"stride is {steps}, dilation {holes}; they must be at least 1")
+    before, behind = edges[:axes], list(edges[axes:])
+    output = []
+    for at in range(axes):
+        if not 0 <= more[at] < max(steps[at], holes[at]):
+            raise InvalidArgument(f"output_padding is {more}; it must be less than stride {steps} or dilation {holes}")
+        whole = (image[at] - 1) * steps[at] + holes[at] * (taps[at] - 1) + 1 + more[at]
+        output.append(whole - before[at] - behind[at])
+        if more[at] >= steps[at]:  # another convolution has as many windows, with less padding
+            behind[at] -= more[at]
+    if min(output) < 1:
+        raise InvalidArgument(f"y would be {' x '.join(map(str, output))}: there is more padding than output")
+    if min(behind) < 0:
+        raise Unsupported(f"output_padding is {more}, beyond stride {steps} and padding {edges}")
+    size, filter_size = output, taps
+    if axes == 1:  # an image of one row
+        size, filter_size, steps, holes = [1, *output], [1, *taps], (1, *steps), (1, *holes)
+        before, behind = (0, *before), [0, *behind]
+    depth = {"d": size[0], "t": filter_size[0]} if axes == 3 else {}
+    return Problem(
+        n, k_of_group * groups, *size[-2:], c, *filter_size[-2:], groups, steps, (*before, *behind), holes, has_bias,
+        NAMES[dtype], precision=precision or "auto", activation=activation or "none", residual=residual,
+        direction="bwd_d", **depth,
+    )  # fmt: skip

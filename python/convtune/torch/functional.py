@@ -13,8 +13,8 @@ from torch import Tensor
 from ..geometry import Padding, Steps
 from ..problem import SHAPES
 from ..problem import problem_of as problem_of_shapes
+from ..problem import transposed_problem_of
 from ..tensors import check_like
-from ..transposed import transposed_problem_of
 from . import autocast
 from .caches import tag
 from .frames import check_kept, joined, keep_frames

@@ -15,8 +15,8 @@ from ..geometry import Padding, Steps
 from ..machine import devices
 from ..problem import Problem
 from ..problem import problem_of as problem_of_shapes
+from ..problem import transposed_problem_of
 from ..tensors import allowed_precision, check_like, pack, packed_weights
-from ..transposed import transposed_problem_of
 from ..words import activation_of
 from .frames import check_cache, check_kept, joined, keep_frames
 from .how import How, written
