@@ -47,9 +47,9 @@ struct Emulation {
     ASSERT_LE(items, config.blocks(numbers, false) * GeneralSm80::kThreads);
     for (long long item = 0; item < items; ++item) {
       GeneralResults<config, Index> results(numbers, static_cast<Index>(item));
+      const auto read = [&](Index offset) { return input.at(static_cast<std::size_t>(offset)); };
       results.add(
-          numbers, [&](Index offset) { return input.at(static_cast<std::size_t>(offset)); },
-          [&](Index offset) { return packed.at(static_cast<std::size_t>(offset)); });
+          numbers, read, [&](Index offset) { return packed.at(static_cast<std::size_t>(offset)); }, read);
       for (int filter = 0; filter < results.filters(numbers); ++filter)
         for (int pixel = 0; pixel < config.pixels; ++pixel) {
           if (!results.exists[pixel]) continue;

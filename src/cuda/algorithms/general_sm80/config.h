@@ -24,6 +24,7 @@ struct GeneralSm80 {
   ElementType bias_type = ElementType::f32;
   ConvActivation activation = ConvActivation::none;
   bool residual = false, eager = false;
+  int cached = 0;  // frames of a cache before x's
   int filters = 1, pixels = 1;
   static constexpr const char* kName = "GeneralSm80";
   template <class Self, class F>
@@ -31,7 +32,7 @@ struct GeneralSm80 {
     field("direction", self.direction), field("nhwc", self.nhwc), field("wide", self.wide);
     field("in_type", self.in_type), field("w_type", self.w_type), field("out_type", self.out_type);
     field("bias_type", self.bias_type), field("activation", self.activation);
-    field("residual", self.residual), field("eager", self.eager);
+    field("residual", self.residual), field("eager", self.eager), field("cached", self.cached);
     field("filters", self.filters, 1, kMostFilters, "channels of a thread's results: 1, 2 or 4");
     field("pixels", self.pixels, 1, kMostPixels, "positions of a thread's results: 1, 2 or 4");
   }
@@ -112,6 +113,14 @@ struct GeneralSm80 {
     return distance >= 0 && input * stride == distance && input < static_cast<Index>(axis.output) ? input
                                                                                                   : -1;
   }
+  // Returns the frame of the cache that forward's tap meets, whose last one lies before the input's first;
+  // negative: none.
+  template <class Index>
+  constexpr Index cached_at(const ConvAxis& axis, Index at, Index tap) const {
+    const Index input = at * static_cast<Index>(axis.stride) + tap * static_cast<Index>(axis.dilation) -
+                        static_cast<Index>(axis.pad);
+    return input < 0 ? input + static_cast<Index>(cached) : -1;
+  }
 };
 
 // How an activation tensor lies: steps from one number to the next, along each of its extents.
@@ -172,9 +181,12 @@ struct GeneralResults {
            rows[pixel] * to.height + columns[pixel] * to.width;
   }
 
-  // All products, none of them with padding: `input(offset)` and `weight(offset)` are numbers in memory.
+  // All products, none of them with padding: `input(offset)`, `weight(offset)` and, of frames before the
+  // input's, `cache(offset)` are numbers in memory.
   template <class Input, class Weight>
-  constexpr void add(const ConvNumbers& a, const Input& input, const Weight& weight) {
+  constexpr void add(const ConvNumbers& a, const Input& input, const Weight& weight, const Input& cache) {
+    const ConvSteps<Index> kept(config.nhwc, config.inputs(a), config.cached, config.input_extent(a.height),
+                                config.input_extent(a.width));
     const ConvSteps<Index> from(config.nhwc, config.inputs(a), config.input_extent(a.depth),
                                 config.input_extent(a.height), config.input_extent(a.width));
     const auto terms = static_cast<Index>(config.terms(a)), results = static_cast<Index>(config.results(a));
@@ -188,13 +200,21 @@ struct GeneralResults {
       for (Index r = 0; r < static_cast<Index>(a.height.filter); ++r)
         for (Index s = 0; s < static_cast<Index>(a.width.filter); ++s, ++tap) {
           Index at[kPixels] = {};
-          bool inside[kPixels] = {}, any = false;
+          bool inside[kPixels] = {}, of_cache[kPixels] = {}, any = false;
           for (int pixel = 0; pixel < kPixels; ++pixel) {
-            const Index depth = config.input_at(a.depth, depths[pixel], t),
-                        row = config.input_at(a.height, rows[pixel], r),
+            Index depth = config.input_at(a.depth, depths[pixel], t);
+            const Index row = config.input_at(a.height, rows[pixel], r),
                         column = config.input_at(a.width, columns[pixel], s);
             inside[pixel] = exists[pixel] && depth >= 0 && row >= 0 && column >= 0;
             at[pixel] = begin + depth * from.depth + row * from.height + column * from.width;
+            if constexpr (config.cached > 0) {
+              depth = config.cached_at(a.depth, depths[pixel], t);
+              if (depth >= 0) {
+                inside[pixel] = of_cache[pixel] = exists[pixel] && row >= 0 && column >= 0;
+                at[pixel] = image * kept.image + group * terms * kept.channel + depth * kept.depth +
+                            row * kept.height + column * kept.width;
+              }
+            }
             any = any || inside[pixel];
           }
           if (!any) continue;
@@ -202,7 +222,9 @@ struct GeneralResults {
           for (Index term = 0; term < terms; ++term, line += results) {
             float in[kPixels] = {};
             for (int pixel = 0; pixel < kPixels; ++pixel)
-              if (inside[pixel]) in[pixel] = input(at[pixel] + term * from.channel);
+              if (inside[pixel])
+                in[pixel] = config.cached > 0 && of_cache[pixel] ? cache(at[pixel] + term * kept.channel)
+                                                                 : input(at[pixel] + term * from.channel);
             for (int filter = 0; filter < kFilters; ++filter) {
               const float by = weight(line + weights[filter]);
               for (int pixel = 0; pixel < kPixels; ++pixel)

@@ -57,6 +57,7 @@ GeneralSm80 plain_of(const ConvProblem& a) {
   kernel.activation = activation_of(a.activation);
   kernel.residual = a.residual;
   kernel.eager = rounds_each_step(a);
+  kernel.cached = static_cast<int>(a.cache);
   // A counter goes beyond the last by a grid.
   constexpr std::int64_t kMost = std::int64_t{1} << 30, kMostExtent = 1 << 20;
   kernel.wide = !fits_extents(a) ||
@@ -165,7 +166,8 @@ class General final : public KernelAlgorithm {
                      {GeneralSm80::kThreads},
                      static_cast<std::size_t>(kernel.smem_bytes()),
                      {pointer(used.in), pointer(Operand::packed, "const float*"), pointer(used.out, "void*"),
-                      pointer(used.more), pointer(Operand::dbias, "void*"), numbers}});
+                      pointer(used.more),
+                      pointer(problem.cache > 0 ? Operand::cache : Operand::dbias, "void*"), numbers}});
     hold_resident(plan, kResident);
     return plan;
   }

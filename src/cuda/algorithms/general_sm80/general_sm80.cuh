@@ -36,7 +36,8 @@ __device__ __forceinline__ float finished(const ConvNumbers& a, float sum, float
 
 template <GeneralSm80 config>
 __device__ void compute(const ConvNumbers& a, const void* __restrict__ in, const float* __restrict__ packed,
-                        void* __restrict__ out, const void* __restrict__ residual) {
+                        void* __restrict__ out, const void* __restrict__ residual,
+                        const void* __restrict__ cache) {
   using Index = typename Integer<config.wide>::Type;
   const Index all = static_cast<Index>(a.n * config.channel_threads(a) * config.position_threads(a));
   const Index step = static_cast<Index>(gridDim.x) * config.kThreads;
@@ -45,7 +46,8 @@ __device__ void compute(const ConvNumbers& a, const void* __restrict__ in, const
   for (Index item = static_cast<Index>(blockIdx.x) * config.kThreads + threadIdx.x; item < all;
        item += step) {
     GeneralResults<config, Index> results(a, item);
-    results.add(a, Numbers<config.in_type>{in}, Numbers<ElementType::f32>{packed});
+    results.add(a, Numbers<config.in_type>{in}, Numbers<ElementType::f32>{packed},
+                Numbers<config.in_type>{cache});
 #pragma unroll
     for (int filter = 0; filter < config.filters; ++filter) {
       if (filter >= results.filters(a)) continue;
@@ -89,16 +91,17 @@ __device__ void compute_gradients(const ConvNumbers& a, const void* __restrict__
   }
 }
 
-// in: x, or dy in backward data. out: y, dx or dw. more: the residual, or dy in backward weights.
+// in: x, or dy in backward data. out: y, dx or dw. more: the residual, or dy in backward weights. other: the
+// cache's frames, or dbias in backward weights.
 template <GeneralSm80 config>
 __global__ void __launch_bounds__(config.kThreads, 2)
     general_sm80(const void* __restrict__ in, const float* __restrict__ packed, void* __restrict__ out,
-                 const void* __restrict__ more, void* __restrict__ dbias, const ConvNumbers a) {
+                 const void* __restrict__ more, void* __restrict__ other, const ConvNumbers a) {
   ptx::wait_for_earlier_grids(packed);
   if constexpr (config.direction == ConvDirection::backward_weights)
-    compute_gradients<config>(a, in, more, out, dbias);
+    compute_gradients<config>(a, in, more, out, other);
   else
-    compute<config>(a, in, packed, out, more);
+    compute<config>(a, in, packed, out, more, other);
 }
 
 // The packed weights.
