@@ -323,3 +323,15 @@ def test_a_graph_reads_what_was_packed(trains):
             expected = conv(x, cache)
             graph.replay()
             assert torch.equal(y, expected) and torch.equal(cache, x)
+
+
+def test_a_call_that_reads_anothers_copy_runs_its_own_convolution(monkeypatch):
+    monkeypatch.setattr("convtune.caches._order", lambda convolution: convolution.plan.algorithm)
+    weight = torch.nn.Parameter(torch.rand(16, 16, 3, 3), requires_grad=False)
+    images = [torch.rand(1, 16, rows, 16) for rows in (16, 20)]
+    assert len({str(convtune.plan(x, weight, padding=1).plan.config) for x in images}) == 1  # so their copies are equal
+    for _ in range(3):  # the first call prepares, later ones are ready in C++
+        for x in images:
+            torch.testing.assert_close(
+                convtune.conv2d(x, weight, None, 1, 1), F.conv2d(x, weight, None, 1, 1), rtol=1e-3, atol=1e-3
+            )

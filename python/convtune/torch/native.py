@@ -74,22 +74,28 @@ def _load() -> Any:
     return library
 
 
+def _drop(owner: int, convolution: Any) -> None:
+    """Takes a call out of the table. `convolution`: the call's, which lives until then: packed weights of another's order
+    serve it, too."""
+    _native.convtune_torch_drop(owner)
+
+
 def _prepare(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, how: str) -> Tensor:
     """Planned, packed and run by Python; ready in C++ from then on, where nothing was left to PyTorch."""
     told = How.parse(how)
 
-    def offer(kept: Any, packed: int, stream: int, last: bool, y: Tensor) -> None:
+    def offer(kept: Any, convolution: Any, packed: int, stream: int, last: bool, y: Tensor) -> None:
         if not isinstance(kept, Packed):
             return
         owner = next(_owners)
         any_precision = not (told.precision == "auto" and x.is_cuda and x.dtype is _float32)
         taken = _native.convtune_torch_offer(
             owner, x._cdata, weight._cdata, None if bias is None else bias._cdata,
-            None if residual is None else residual._cdata, y._cdata, how.encode(), kept.convolution._handle, packed,
+            None if residual is None else residual._cdata, y._cdata, how.encode(), convolution._handle, packed,
             stream, last, kept.of_w.version, 0 if kept.of_bias is None else kept.of_bias.version, any_precision, told.transposed,
         )  # fmt: skip
         if taken:
-            weakref.finalize(kept, _native.convtune_torch_drop, owner).atexit = False
+            weakref.finalize(kept, _drop, owner, convolution).atexit = False
 
     return run(x, weight, bias, told, residual, None if _native is None else offer)
 

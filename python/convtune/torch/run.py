@@ -317,7 +317,7 @@ def run(
         kept, packed = packed_weights(convolution, weight, bias, x, stream)
     y = launched(planned, x, packed, residual, last, stream, as_wanted, cache, cache_out)
     if offer is not None:
-        offer(kept, packed, stream, planned.last, y)
+        offer(kept, convolution, packed, stream, planned.last, y)
     del kept  # freed in the order of the stream
     return y
 
