@@ -5,7 +5,7 @@
 #include <mutex>
 
 #include "base/fork_gate.h"
-#include "cpu/backend/cpu_backend.h"
+#include "convtune/aligned.h"
 #include "cpu/base/parallel.h"
 #include "problem/element.h"
 
@@ -149,7 +149,8 @@ class PartsExecutable final : public Executable {
         return scratch;
       }
     }
-    return backend().allocate(scratch_bytes_);
+    const auto memory = std::make_shared<AlignedVector<unsigned char>>(scratch_bytes_);
+    return {memory, memory->data()};
   }
   void give_back(std::shared_ptr<void> scratch) const {
     const std::lock_guard lock(mutex_);

@@ -10,7 +10,7 @@
 #include "base/fork_gate.h"
 #include "base/sha256.h"
 #include "contract/abilities.h"
-#include "cuda/launch/gather.h"
+#include "cuda/launch/gather_step.h"
 #include "cuda/launch/kernel_executable.h"
 #include "cuda/launch/tile_work.h"
 #include "model/capability_facts.h"

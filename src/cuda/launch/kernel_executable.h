@@ -8,7 +8,7 @@
 
 #include "contract/backend.h"
 #include "cuda/device/workspace.h"
-#include "cuda/launch/gather.h"
+#include "cuda/launch/gather_step.h"
 #include "cuda/launch/kernel.h"
 #include "cuda/launch/launch_plan.h"
 #include "cuda/launch/tensor_map.h"

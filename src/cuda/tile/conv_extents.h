@@ -45,7 +45,7 @@ struct ConvExtents {
   bool residual = false;      // is added before the activation
   bool eager = false;         // rounds after each step of the epilogue
   ElementType x_type = ElementType::f32, y_type = ElementType::f32, bias_type = ElementType::f32;  // w: x's
-  ConvLies lies;  // for kernels that can store so
+  ConvLies lies{};  // for kernels that can store so
   static constexpr const char* kName = "ConvExtents";
   template <class Self, class F>
   static constexpr void visit(Self& self, F&& field) {

@@ -146,7 +146,6 @@ static void fields_out_of_range(void) {
   WITH(y_dtype, -1, "y_dtype - 1 is -2");
   WITH(bias_dtype, 9, "bias_dtype - 1 is 8");
   WITH(direction, 3, "direction is 3");
-  WITH(direction, CONVTUNE_BACKWARD_DATA, "bwd_d) has no bias");
   WITH(residual, 2, "residual is 2");
   WITH(rounding, 2, "rounding is 2");
   WITH(alpha, 1, "none has no parameters");

@@ -68,6 +68,7 @@ TEST(Abilities, AllOfThemTakeEverything) {
                 .residual = true,
                 .eager_rounding = true,
                 .depth = true,
+                .cache = true,
                 .directions = {Direction::forward, Direction::backward_data, Direction::backward_weights}};
   int refused_by_default = 0;
   for (std::uint64_t index = 0; index < 2000; ++index) {

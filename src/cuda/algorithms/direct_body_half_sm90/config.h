@@ -2,35 +2,13 @@
 // problem, choices, and what follows from them, shared by the kernel and by the host that plans it.
 #pragma once
 
+#include "cuda/algorithms/direct_body_half_sm90/axis.h"
 #include "cuda/tile/arithmetic.h"
 #include "cuda/tile/conv_extents.h"
 #include "cuda/tile/packed.h"
 #include "cuda/tile/smem.h"
 
 namespace convtune {
-
-// How one axis of the filter meets the image. An input index is phase + stride * index of a phase, so that
-// what a tap reads of a tile are indices of one phase in a row, whatever the stride.
-struct BodyAxis {
-  int input, output, filter, stride, dilation, pad;
-  static constexpr int floor_div(int a, int b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }
-  constexpr int at(int tap) const { return tap * dilation - pad; }
-  constexpr int offset(int tap) const { return floor_div(at(tap), stride); }  // in indices of its phase
-  constexpr int phase(int tap) const { return at(tap) - stride * offset(tap); }
-  constexpr int period() const { return stride / gcd(stride, dilation); }  // taps so far apart share a phase
-  constexpr int phases() const { return lesser(filter, period()); }
-  constexpr int least_taps() const { return ceil_div(filter - phases() + 1, period()); }  // per phase
-  // Indices before a tile's first and behind its last output that some tap reads.
-  constexpr int before() const { return -offset(0); }  // below 0: the first are not read
-  constexpr int behind() const { return offset(filter - 1); }
-  constexpr int halo() const { return before() + behind(); }
-  // Among whole rows (or images) that stand one after the other, the halo of one can be that of the next: all
-  // that is outside of the image is zero, on both sides.
-  constexpr int shared() const {
-    const int most = greater(before(), behind());
-    return before() >= 0 && behind() >= 0 && stride * (output + most - before()) >= input ? most : halo();
-  }
-};
 
 struct DirectBodyHalfSm90 {
   ConvExtents conv;

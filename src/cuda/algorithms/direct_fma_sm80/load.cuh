@@ -115,8 +115,8 @@ __device__ __forceinline__ void read_halves(unsigned (&words)[ceil_div(kWidth, 2
   }
 }
 
-// Input rows of half precision as floats: read into registers, several pieces at once, since copies that pass
-// registers by cannot widen.
+// Input rows of half precision as floats: read into registers, several pieces at once, since asynchronous
+// copies cannot widen.
 template <DirectFmaSm80 config>
 __device__ __forceinline__ void load_halves(const unsigned short* __restrict__ x, float* input,
                                             const Part<config>& part) {

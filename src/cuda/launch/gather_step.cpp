@@ -1,5 +1,5 @@
-// See gather.h.
-#include "cuda/launch/gather.h"
+// See gather_step.h.
+#include "cuda/launch/gather_step.h"
 
 #include <fmt/format.h>
 

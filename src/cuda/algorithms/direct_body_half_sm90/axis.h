@@ -1,0 +1,31 @@
+// Describes, for direct_body_half_sm90.cuh, how an axis of the filter meets the image.
+#pragma once
+
+#include "cuda/tile/arithmetic.h"
+
+namespace convtune {
+
+// An axis: an input index is phase + stride * index of a phase, so that
+// what a tap reads of a tile are indices of one phase in a row, whatever the stride.
+struct BodyAxis {
+  int input, output, filter, stride, dilation, pad;
+  static constexpr int floor_div(int a, int b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }
+  constexpr int at(int tap) const { return tap * dilation - pad; }
+  constexpr int offset(int tap) const { return floor_div(at(tap), stride); }  // in indices of its phase
+  constexpr int phase(int tap) const { return at(tap) - stride * offset(tap); }
+  constexpr int period() const { return stride / gcd(stride, dilation); }  // taps so far apart share a phase
+  constexpr int phases() const { return lesser(filter, period()); }
+  constexpr int least_taps() const { return ceil_div(filter - phases() + 1, period()); }  // per phase
+  // Indices before a tile's first and behind its last output that some tap reads.
+  constexpr int before() const { return -offset(0); }  // below 0: the first are not read
+  constexpr int behind() const { return offset(filter - 1); }
+  constexpr int halo() const { return before() + behind(); }
+  // Among whole rows (or images) that stand one after the other, the halo of one can be that of the next: all
+  // that is outside of the image is zero, on both sides.
+  constexpr int shared() const {
+    const int most = greater(before(), behind());
+    return before() >= 0 && behind() >= 0 && stride * (output + most - before()) >= input ? most : halo();
+  }
+};
+
+}  // namespace convtune
