@@ -232,9 +232,16 @@ def _plan(
         if not how.choices:  # else proven by another version of convtune, whose configs were others
             raise
     else:
-        if convolution.plan.algorithm != "reference":  # right, and slower than anything of PyTorch's
+        if not _is_slow(convolution):
             return Planned(convolution, problem, axes=how.axes)
     return Planned(None, problem, how.activation != "none" or residual, how.axes)
+
+
+def _is_slow(convolution: Convolution) -> bool:
+    """True of what is right and slower than PyTorch's own: the oracle, and the kernel for what no other takes where no
+    measurement chose it."""
+    plan = convolution.plan
+    return plan.algorithm == "reference" or (plan.algorithm == "general_sm80" and plan.source == "estimate")
 
 
 def convolution_of(
