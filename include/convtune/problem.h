@@ -81,7 +81,7 @@ struct ConvProblem {
   std::int64_t kept_frames() const;
   std::int64_t weight_elements() const;  // k*(c/groups)*t*r*s
   std::int64_t output_elements() const;  // n*k*z*p*q
-  // What is computed: y, dx or dw.
+  // The result: y, dx or dw.
   std::int64_t result_elements() const;
   DType result_type() const;
   std::int64_t bias_elements() const;  // k, and c in backward data, whether there is a bias or not

@@ -32,7 +32,7 @@ def _warn_of_quantisation(tracer: Any) -> None:
 
 
 class _Convolution(torch.nn.modules.conv._ConvNd):
-    """What Conv1d, Conv2d and Conv3d share; each is also PyTorch's class of its name."""
+    """The part that Conv1d, Conv2d and Conv3d share; each is also PyTorch's class of its name."""
 
     precision: str = "auto"
     # Left by convtune.optimize: the problems that convtune runs, with their kernels; all others are
@@ -239,7 +239,7 @@ class CausalConv3d(Conv3d):
 
 
 class _Transposed(_Convolution, torch.nn.modules.conv._ConvTransposeNd):
-    """What the transposed ones share."""
+    """The part that the transposed modules share."""
 
     _settings = (*_Convolution._settings, "output_padding")
 

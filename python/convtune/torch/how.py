@@ -38,7 +38,7 @@ class How:
     @staticmethod
     def of(stride: Any, padding: Any, dilation: Any, *rest: Any) -> How:
         """The value of an operator's own arguments, of which PyTorch's dispatcher makes lists."""
-        # Of a transposed one the output padding is the last of them.
+        # A transposed layer has its output padding as the last of them.
         rest = (*rest[:5], tuple(rest[5])) if len(rest) > 5 else rest
         words = tuple(stride), tuple(padding), tuple(dilation), *rest
         if _is_compiling():

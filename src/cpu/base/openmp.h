@@ -15,10 +15,11 @@ int openmp_threads();
 // the team was as large before.
 int openmp_team_of(int threads);
 
-// Where the other threads of this thread's team wait on their processors for the next region, as they do for
-// some milliseconds after one, other threads would not get those: oneDNN ran, or all that surrounds the loops
-// runs on OpenMP (share_openmp()). Calls member(context, i) on the team then, for i from 0 to members - 1, or
-// to less. Returns false, and does nothing, elsewhere and where the team's regions were late of late.
+// Calls member(context, i) on this thread's team, for i from 0 to members - 1 or to less, where the team's
+// other threads wait on their processors for the next region, as they do for some milliseconds after one, and
+// other threads would not get those: oneDNN ran, or all that surrounds the loops runs on OpenMP
+// (share_openmp()). Returns false, and does nothing, elsewhere and while the team is left alone since its
+// regions ended late.
 bool work_in_waiting_team(int members, void (*member)(void* context, int index), void* context);
 void share_openmp(bool shares);
 

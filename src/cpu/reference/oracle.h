@@ -34,7 +34,7 @@ ResultShape result_of(const ConvProblem& problem);
 
 // Element `index` of the result as it lies in memory; from result_of().elements on: of dbias. Padding is
 // never multiplied, so a NaN or Inf weight does not spread through it.
-// Of a problem with a cache it is asked as joined() has it (problem/rewrite.h).
+// A problem with a cache is asked as joined() has it (problem/rewrite.h).
 OracleValue oracle(const ConvProblem& problem, const HostValues& values, std::int64_t index);
 
 // The cache's frames and x's, as one tensor.

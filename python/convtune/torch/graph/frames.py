@@ -16,7 +16,7 @@ aten: Any = torch.ops.aten
 
 @dataclass(frozen=True)
 class Frames:
-    """What a convolution sees: x with the cache's frames before it, and zeros around them. `edges`: those before x and
+    """A convolution's view: x with the cache's frames before it, and zeros around them. `edges`: those before x and
     behind it along each axis, in front counted with the cache."""
 
     x: Node

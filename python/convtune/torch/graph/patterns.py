@@ -55,7 +55,7 @@ class Chain:
 
     @property
     def frames(self) -> Frames | None:
-        """Of a 3-D convolution, as they stand now: they may be the tail of another chain that was rewritten."""
+        """Frames of a 3-D convolution as they stand now: they may be the tail of another chain that was rewritten."""
         return None if self.linear else frames_of(self.convolution)
 
     @property

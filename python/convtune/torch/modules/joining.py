@@ -112,7 +112,7 @@ def _is_video(value: Any) -> bool:
 
 
 def _joined(tensors: Any, dim: Any = 0) -> Frames | None:
-    """What torch.cat of these gives, where it can stay as it is."""
+    """Gives torch.cat of these, where it can stay as it is."""
     if not isinstance(tensors, (list, tuple)) or len(tensors) < 2 or dim not in (2, -3) or not all(map(_is_video, tensors)):
         return None
     *before, x = tensors
@@ -127,7 +127,7 @@ def _joined(tensors: Any, dim: Any = 0) -> Frames | None:
 
 
 def _padded(input: Any, pad: Any, mode: str = "constant", value: Any = None) -> Frames | None:
-    """What torch.nn.functional.pad of these gives, where it can stay as it is."""
+    """Gives torch.nn.functional.pad of these, where it can stay as it is."""
     x = Frames(None, input) if _is_video(input) else input
     return x.padded(pad) if isinstance(x, Frames) and mode == "constant" and value in (None, 0) else None
 
