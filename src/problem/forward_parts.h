@@ -23,8 +23,8 @@ struct Gathering {
   bool operator==(const Gathering&) const = default;
 };
 
-// Where outputs of a part lie along an axis of dx: that of residue `r` at position i lies at i * stride + r -
-// crop, and is left out where that is outside of [0, extent).
+// The place of a part's outputs along an axis of dx: that of residue `r` at position i lies at i * stride + r
+// - crop, and is left out where that is outside of [0, extent).
 struct PartAxis {
   std::int64_t residues = 1, stride = 1, crop = 0, extent = 1;
   bool operator==(const PartAxis&) const = default;

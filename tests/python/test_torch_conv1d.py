@@ -30,7 +30,7 @@ def pytorchs(x, w, bias, stride, padding, dilation, groups):
 
 
 def turned(x):
-    """The same numbers, channels last."""
+    """Numbers of x in memory with channels last."""
     return x.transpose(1, 2).contiguous().transpose(1, 2)
 
 

@@ -18,7 +18,7 @@ struct CudnnForm {
   bool operator==(const CudnnForm&) const = default;
 };
 
-// What a convolution reads or writes beside its weights: x and y, or in backward data dy and dx.
+// A tensor that a convolution reads or writes beside its weights: x or y, or in backward data dy or dx.
 struct CudnnSide {
   std::int64_t channels, depth, height, width;
   DType type;

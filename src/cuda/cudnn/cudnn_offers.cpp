@@ -59,7 +59,7 @@ bool is_compiled(const std::vector<int>& behavior) {
 
 // Lists engines that gave wrong results on integer data: cuDNN 9.19.0 on an H100, docs/notebook/. Engines are
 // numbered for each pattern of graph: these numbers are those of a convolution alone, or with a bias.
-// Those of backward data have numbers of their own, of which none was seen to be wrong.
+// Engines of backward data have numbers of their own, of which none was seen to be wrong.
 Support answers_rightly(std::int64_t engine, bool compiled, const ConvProblem& a, const CudnnForm& form) {
   const bool in_eights = form.channels_last && a.c % 8 == 0 && a.k % 8 == 0;
   if (compiled && (a.dtype.x == DType::f32 || !in_eights))

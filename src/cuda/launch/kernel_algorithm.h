@@ -237,7 +237,7 @@ class KernelAlgorithmOf : public KernelAlgorithm {
     return stages(kernel_of(computed(problem), config));
   }
   std::vector<ConfigField> fields() const final { return config_fields<Kernel>(); }
-  // Of kernels that have it in numbers of its own (tile/pack.cuh).
+  // Known for kernels that have the order as numbers of its own (tile/pack.cuh).
   std::string packed_order(const ConvProblem& problem, const DeviceInfo&, const Config& config) const final {
     if constexpr (requires(const Kernel& kernel) { kernel.weights(); }) {
       const Kernel kernel = kernel_of(computed(problem), config);

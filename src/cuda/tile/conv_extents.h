@@ -15,7 +15,7 @@ constexpr int size_of(ElementType type) {  // bytes
   return type == ElementType::f32 ? 4 : 2;
 }
 
-// Where outputs lie in a tensor of other extents, those of several residues of a stride between each other
+// The place of outputs in a tensor of other extents, several residues of a stride between each other
 // (problem/forward_parts.h): along an axis that of residue r at position i lies at i * stride + r - crop.
 struct ConvLies {
   int residues_d = 1, residues_h = 1, residues_w = 1, stride_d = 1, stride_h = 1, stride_w = 1;

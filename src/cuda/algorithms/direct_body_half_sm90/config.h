@@ -107,24 +107,24 @@ struct DirectBodyHalfSm90 {
     constexpr bool has(int t) const { return first <= t && t < end; }
     constexpr int count() const { return end - first; }
   };
-  // Those that some output of these frames meets with a frame that there is.
+  // Frames of the filter with which some output of these frames meets a frame of x or of the cache.
   constexpr Frames frames_of(int first_image, int last_image) const {
     const int missing = conv.pad_front - cache - last_image * conv.stride_d;  // before the last one's first
     const int there = conv.d + conv.pad_front - first_image * conv.stride_d;
     return {missing > 0 ? ceil_div(missing, conv.dilation_d) : 0,
             there > 0 ? lesser(ceil_div(there, conv.dilation_d), conv.t) : 0};
   }
-  // The least that an output meets: the first one or the last.
+  // The fewest frames of the filter that an output meets: the first output does, or the last.
   constexpr int least_frames() const {
     return conv.has_depth() ? lesser(frames_of(0, 0).count(), frames_of(batch() - 1, batch() - 1).count())
                             : conv.t;
   }
-  // Not where weights stay, which are counted on from tile to tile.
+  // False where weights stay in shared memory, since their stages are counted on from tile to tile.
   constexpr bool skips_frames() const {
     return conv.has_depth() && least_frames() > 0 && least_frames() < conv.t && !weights_stay() &&
            !prefetches_residual();
   }
-  // Of a tile: blocks of a cluster have the same weights, and so the same frames.
+  // The filter's frames for a tile: blocks of a cluster share weights, and so take what any of them needs.
   constexpr Frames tile_frames(int tile) const {
     Frames all = {conv.t, 0};
     for (int rank = 0; rank < cluster; ++rank) {

@@ -33,7 +33,7 @@ struct Strip {
       return value;
   }
 
-  // What is added to the strip at `from`.
+  // Reads the residuals of the strip at `from`.
   __device__ __forceinline__ void load(Values& to, const Stored* __restrict__ from) const {
 #pragma unroll
     for (int row = 0; row < config.rows; ++row) {
