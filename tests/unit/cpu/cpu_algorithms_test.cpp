@@ -109,6 +109,12 @@ const char* const kProblems[] = {
     "mb2ic16id3ih9iw11oc17kd1kh3kw3pd0ph1pw1 layout=nhwc precision=tf32",
     "g16mb1ic16id3ih9iw17oc16kd1kh3kw3pd0ph1pw1 layout=nhwc dtype=bf16"};
 
+// One problem of so many is tried: all of them, or fewer where an emulator would take minutes.
+std::size_t one_of() {
+  const char* const wanted = std::getenv("CONVTUNE_TEST_ONE_OF");
+  return wanted ? std::max(1, std::atoi(wanted)) : 1;
+}
+
 class CpuAlgorithms : public testing::TestWithParam<const Algorithm*> {
  protected:
   const Algorithm& algorithm() { return *GetParam(); }
@@ -120,6 +126,9 @@ class CpuAlgorithms : public testing::TestWithParam<const Algorithm*> {
     std::vector<ConvProblem> taken;
     for (const char* text : kProblems)
       if (const ConvProblem problem = parse_problem(text); takes(problem)) taken.push_back(problem);
+    const std::size_t step = std::clamp(one_of(), std::size_t{1}, std::max(taken.size() / 4, std::size_t{1}));
+    for (std::size_t i = 0; i * step < taken.size(); ++i) taken[i] = taken[i * step];
+    taken.resize((taken.size() + step - 1) / step);
     return taken;
   }
   // The best candidate, and the best of each other combination of its flags: fields of two or three values.
@@ -215,7 +224,7 @@ TEST_P(CpuAlgorithms, IsExactOnIntegers) {
       problem.n = std::min<std::int64_t>(problem.n, 2);
       if (problem.flops() < 1e8) all.push_back(problem);
     }
-  for (std::uint64_t i = 0; i < 300; ++i) {
+  for (std::uint64_t i = 0; i < 300 / one_of(); ++i) {
     all.push_back(random_problem_of_any_kind(9, i));
     if (i % 4 == 0) all.back().dtype.x = all.back().dtype.w = DType::bf16;
   }
