@@ -202,6 +202,9 @@ inline std::vector<ConvProblem> small_problems() {
            // Tiles that leave out frames of padding, by several consumers and blocks of a cluster.
            "mb2ic136id5ih5iw8oc200kd3kh3kw3pd2ph1pw1 layout=nhwc pad_back=0 act=relu",
            "mb1ic96id4ih9iw9oc136kd3kh3kw3sd2sh2sw2pd2ph1pw1 layout=nhwc residual=1",
+           // Tiles of several volumes, and of frames that meet no frame of x.
+           "mb3ic16id3ih4iw5oc40kd3kh3kw3pd1ph1pw1 act=relu",
+           "mb1ic20id3ih10iw12oc72kd3kh3kw3pd4ph1pw1 bias=0",
            // Frames before x's in a tensor of their own: all that are padded, one of them; with strides, over
            // time alone.
            "mb2ic24id4ih5iw6oc40kd3kh3kw3pd2ph1pw1 layout=nhwc pad_back=0 cache=2 act=relu",

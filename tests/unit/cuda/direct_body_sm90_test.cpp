@@ -27,27 +27,35 @@ void check_input() {
   constexpr ConvExtents a = config.conv;
   using S = direct_body_sm90::Sizes<config>;
   static_assert(config.valid(227 * 1024));
-  std::vector<int> seen(static_cast<std::size_t>(a.n) * a.p * a.q);
+  std::vector<int> seen(static_cast<std::size_t>(a.n) * a.z * a.p * a.q);
   std::vector<int> loaded(static_cast<std::size_t>(config.channels / 4 * S::kPlane));
   for (int tile = 0; tile < config.position_tiles(); ++tile) {
     const int first = tile * config.block_positions();
-    const int first_image = first / S::kImagePositions / S::kStrips;
-    // A stage, as it is loaded: what is in unit 0, and in the others as far behind as their planes.
-    std::fill(loaded.begin(), loaded.end(), -2);
-    for (int chunk = 0; chunk < S::kUnitChunks; ++chunk)
-      loaded[static_cast<std::size_t>(chunk)] =
-          direct_body_sm90::chunk_source<config>(chunk, first, first_image);
-    for (int position = 0; position < config.block_positions(); ++position) {
-      const direct_body_sm90::Output at = direct_body_sm90::output_of<config>(first + position);
-      if (at.column >= a.q) continue;
-      ++seen[static_cast<std::size_t>((at.image * a.p + at.row) * a.q + at.column)];
-      for (int step = 0; step < config.taps(); ++step) {
-        const int row = at.row * a.stride_h - a.pad_top + step / a.s * a.dilation_h;
-        const int column = at.column * a.stride_w - a.pad_left + step % a.s * a.dilation_w;
-        const bool inside = row >= 0 && row < a.h && column >= 0 && column < a.w;
-        const int want = inside ? (at.image - first_image) * a.c * a.h * a.w + row * a.w + column : -1;
-        ASSERT_EQ(loaded[static_cast<std::size_t>(config.step_chunk(step) + position)], want)
-            << "tile " << tile << ", position " << position << ", step " << step;
+    const int first_image = first / S::kImagePositions / S::kStrips / a.z;
+    const DirectBodySm90::Range blocks = config.tile_blocks(first);
+    for (int tap = 0; tap < a.t; ++tap) {
+      // A stage, as it is loaded: what is in unit 0, and in the others as far behind as their planes.
+      std::fill(loaded.begin(), loaded.end(), -2);
+      for (int chunk = 0; chunk < S::kUnitChunks; ++chunk)
+        loaded[static_cast<std::size_t>(chunk)] =
+            direct_body_sm90::chunk_source<config>(chunk, first, first_image, tap);
+      const bool computed = tap >= blocks.first / S::kFrameBlocks && tap < blocks.end / S::kFrameBlocks;
+      for (int position = 0; position < config.block_positions(); ++position) {
+        const direct_body_sm90::Output at = direct_body_sm90::output_of<config>(first + position);
+        if (at.column >= a.q) continue;
+        seen[static_cast<std::size_t>((at.image * a.p + at.row) * a.q + at.column)] += tap == 0;
+        const int frame = at.image % a.z * a.stride_d - a.pad_front + tap * a.dilation_d;
+        const int plane = (at.image / a.z - first_image) * a.c * a.d + frame;
+        for (int step = 0; step < config.taps(); ++step) {
+          const int row = at.row * a.stride_h - a.pad_top + step / a.s * a.dilation_h;
+          const int column = at.column * a.stride_w - a.pad_left + step % a.s * a.dilation_w;
+          const bool inside =
+              frame >= 0 && frame < a.d && row >= 0 && row < a.h && column >= 0 && column < a.w;
+          const int want = inside ? (plane * a.h + row) * a.w + column : -1;
+          ASSERT_EQ(loaded[static_cast<std::size_t>(config.step_chunk(step) + position)], want)
+              << "tile " << tile << ", position " << position << ", step " << step << ", tap " << tap;
+          ASSERT_TRUE(!inside || computed) << "tile " << tile << ", tap " << tap;
+        }
       }
     }
   }
@@ -115,6 +123,51 @@ TEST(DirectBodySm90, PositionsMeetTheirPixels) {
   constexpr ConvExtents one_pixel{
       .n = 50, .c = 8, .h = 1, .w = 1, .k = 64, .r = 3, .s = 3, .pad_top = 1, .pad_left = 1, .p = 1, .q = 1};
   check_geometry<DirectBodySm90{.conv = one_pixel, .positions = 64}>();
+}
+
+TEST(DirectBodySm90, PositionsMeetTheirFrames) {
+  constexpr ConvExtents causal{.n = 2,
+                               .c = 8,
+                               .h = 5,
+                               .w = 6,
+                               .k = 64,
+                               .r = 3,
+                               .s = 3,
+                               .pad_top = 1,
+                               .pad_left = 1,
+                               .p = 5,
+                               .q = 6,
+                               .d = 4,
+                               .t = 3,
+                               .pad_front = 2,
+                               .z = 4};
+  check_geometry<DirectBodySm90{.conv = causal, .positions = 32}>();
+  check_geometry<DirectBodySm90{.conv = causal, .positions = 24, .strips = 2}>();
+  check_geometry<DirectBodySm90{.conv = causal, .positions = 128}>();
+  constexpr DirectBodySm90 kernel{.conv = causal, .position_groups = 1, .positions = 32};
+  EXPECT_EQ(kernel.tile_blocks(0).count(), 1) << "the first frame meets one of the filter's three";
+  EXPECT_EQ(kernel.tile_blocks(kernel.positions * 4).count(), 3);
+  constexpr ConvExtents strided{.n = 3,
+                                .c = 8,
+                                .h = 7,
+                                .w = 6,
+                                .k = 64,
+                                .r = 3,
+                                .s = 2,
+                                .stride_h = 2,
+                                .pad_top = 1,
+                                .p = 4,
+                                .q = 5,
+                                .d = 7,
+                                .t = 3,
+                                .stride_d = 2,
+                                .dilation_d = 2,
+                                .pad_front = 3,
+                                .z = 4};
+  check_geometry<DirectBodySm90{.conv = strided, .positions = 48}>();
+  constexpr ConvExtents nothing_but_padding{
+      .n = 2, .c = 8, .h = 4, .w = 5, .k = 64, .p = 4, .q = 5, .d = 1, .stride_d = 3, .pad_front = 1, .z = 1};
+  check_geometry<DirectBodySm90{.conv = nothing_but_padding, .positions = 40}>();
 }
 
 TEST(DirectBodySm90, PositionsMeetTheirPixelsAtAnyStrideAndDilation) {

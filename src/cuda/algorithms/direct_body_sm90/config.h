@@ -36,12 +36,14 @@ struct DirectBodySm90 {
 
   // ---- The sum ----
   // A chunk is 4 channels of a pixel, 16 bytes. A unit is what is loaded as one: 4 channels with all their
-  // pixels.
+  // pixels. In three dimensions what is said of images holds for frames, and a stage has the frames that one
+  // tap over time reads.
   constexpr int taps() const { return conv.r * conv.s; }
   constexpr int units() const { return ceil_div(conv.c, 4); }
   constexpr int stage_units() const { return channels / 4; }
-  constexpr int blocks() const { return ceil_div(units(), stage_units()); }  // stages that a sum takes
-  constexpr int steps() const { return channels / 8 * taps(); }              // of a stage, 8 products each
+  constexpr int frame_blocks() const { return ceil_div(units(), stage_units()); }  // of a tap over time
+  constexpr int blocks() const { return conv.t * frame_blocks(); }                 // stages that a sum takes
+  constexpr int steps() const { return channels / 8 * taps(); }  // of a stage, 8 products each
 
   // ---- Positions ----
   // An image is rows of `pitch` positions, one for each output, and some more so that a filter tap is the
@@ -68,7 +70,38 @@ struct DirectBodySm90 {
   constexpr int phase_h(int index) const { return nth_phase(index, conv.r, conv.dilation_h, conv.stride_h); }
   constexpr int phase_w(int index) const { return nth_phase(index, conv.s, conv.dilation_w, conv.stride_w); }
   constexpr long long image_positions() const { return static_cast<long long>(image_rows()) * pitch(); }
-  constexpr long long all_positions() const { return image_positions() * conv.n * strips; }
+  constexpr int images() const { return conv.n * conv.z; }
+  constexpr long long all_positions() const { return image_positions() * images() * strips; }
+  constexpr int image_of(int position) const {
+    return position / static_cast<int>(image_positions()) / strips;
+  }
+
+  // ---- Frames of the filter that see nothing but padding are left out of a tile's sums ----
+  struct Range {
+    int first, end;
+    constexpr int count() const { return end - first; }
+  };
+  // Frames of the filter with which some output of these frames of a volume meets a frame of x, or one.
+  constexpr Range frames_of(int first_frame, int last_frame) const {
+    const int missing = conv.pad_front - last_frame * conv.stride_d;  // before the last one's first
+    const int there = conv.d + conv.pad_front - first_frame * conv.stride_d;
+    const int first = missing > 0 ? ceil_div(missing, conv.dilation_d) : 0;
+    const int end = there > 0 ? lesser(ceil_div(there, conv.dilation_d), conv.t) : 0;
+    return first < end ? Range{first, end} : Range{0, 1};
+  }
+  // The first output of a volume meets the fewest frames of the filter, or the last one does.
+  constexpr bool skips_frames() const {
+    return lesser(frames_of(0, 0).count(), frames_of(conv.z - 1, conv.z - 1).count()) < conv.t;
+  }
+  // Blocks of the sum of a tile that begins there.
+  constexpr Range tile_blocks(int first_position) const {
+    if (!skips_frames()) return {0, blocks()};
+    const int first = image_of(first_position);
+    const int last = lesser(image_of(first_position + block_positions() - 1), images() - 1);
+    if (first / conv.z != last / conv.z) return {0, blocks()};
+    const Range frames = frames_of(first % conv.z, last % conv.z);
+    return {frames.first * frame_blocks(), frames.end * frame_blocks()};
+  }
 
   // ---- A stage: [unit][phase][position] chunks ----
   constexpr int block_positions() const { return positions * position_groups; }
@@ -167,9 +200,11 @@ struct DirectBodySm90 {
     const int block = static_cast<int>(i / (kStep * filter_groups * steps()) % blocks());
     const int filter_block = static_cast<int>(i / block_weights());
     const int k = (filter_block * filter_groups + filter_group) * kTile + in_step / 4 % kTile;
-    const int channel = block * channels + step / taps() * 8 + in_step / 256 * 4 + in_step % 4;
+    const int channel =
+        block % frame_blocks() * channels + step / taps() * 8 + in_step / 256 * 4 + in_step % 4;
     if (k >= conv.k || channel >= conv.c) return -1;
-    return (static_cast<long long>(k) * conv.c + channel) * taps() + step % taps();
+    return ((static_cast<long long>(k) * conv.c + channel) * conv.t + block / frame_blocks()) * taps() +
+           step % taps();
   }
 
   // Tells whether what is computed further up is in range.
@@ -183,9 +218,10 @@ struct DirectBodySm90 {
   // Tells whether the kernel compiles without spilling and a multiprocessor can hold a block of it.
   constexpr bool valid(long long smem_per_block) const {
     if (!possible()) return false;
-    const long long image = static_cast<long long>(conv.c) * conv.h * conv.w;
-    const long long output = static_cast<long long>(conv.k) * conv.p * conv.q;
-    const long long window_images = block_positions() / image_positions() + row_reach() + 3;
+    const long long image = static_cast<long long>(conv.c) * conv.d * conv.h * conv.w;
+    const long long output = static_cast<long long>(conv.k) * conv.z * conv.p * conv.q;
+    const long long window_frames = block_positions() / image_positions() + row_reach() + 3;
+    const long long window_images = conv.has_depth() ? window_frames / conv.z + 2 : window_frames;
     return all_positions() + 2 * window() < kInt && tiles() < kInt && plane_chunks() < (1 << 14) &&
            weight_stages >= 2 && weight_stages <= kMostWeightStages && smem_bytes() <= smem_per_block &&
            (staged == 0 || most_segments() <= kMostSegments) && image * window_images < kInt &&

@@ -11,6 +11,7 @@
 #include "cuda/launch/extents.h"
 #include "cuda/launch/kernel_algorithm.h"
 #include "cuda/launch/tile_work.h"
+#include "problem/activation.h"
 
 namespace convtune::cuda {
 namespace {
@@ -20,6 +21,18 @@ DirectBodySm90 with_weight_stages(DirectBodySm90 kernel) {
   if (kernel.possible()) kernel.weight_stages = kernel.most_weight_stages(sm90_smem_per_block());
   return kernel;
 }
+// The share of a sum's blocks that is not left out, where they are frames of padding: of tiles on average,
+// which some frames of a long volume stand for.
+double frames_share(const DirectBodySm90& a) {
+  constexpr int kFrames = 256;
+  if (!a.skips_frames()) return 1;
+  const int more = static_cast<int>(a.block_positions() / a.image_positions() / a.strips);
+  int count = 0, frames = 0;
+  for (int frame = 0; frame < a.conv.z; frame += ceil_div(a.conv.z, kFrames), ++count)
+    frames += a.frames_of(frame, lesser(frame + more, a.conv.z - 1)).count();
+  return 1.0 * frames / count / a.conv.t;
+}
+
 // Clock cycles of the busiest multiprocessor, roughly. Products, loads and stores overlap but for a part.
 double estimated_cycles(const DirectBodySm90& kernel, int multiprocessors) {
   constexpr double kL2Bytes = 26, kMemoryBytes = 13;        // that a multiprocessor gets in a cycle
@@ -27,7 +40,7 @@ double estimated_cycles(const DirectBodySm90& kernel, int multiprocessors) {
   constexpr double kTileCycles = 2500, kStagedCycles = 5;   // to begin a tile; to store a position
   constexpr double kSegmentCycles = 30, kStageCycles = 200,
                    kGroupCycles = 5;  // cycles of waiting, and of copies
-  const double blocks = kernel.blocks(), columns = kernel.positions;
+  const double blocks = frames_share(kernel) * kernel.blocks(), columns = kernel.positions;
   const double product = std::max(columns / 2, (2048 + columns * 32) / kOperandBytes);
   const double products = blocks * kernel.steps() * kernel.consumers() * product;
   const double input = blocks * kernel.unit_chunks() * kernel.stage_units();
@@ -39,14 +52,14 @@ double estimated_cycles(const DirectBodySm90& kernel, int multiprocessors) {
   const double waves = std::ceil(static_cast<double>(kernel.tiles()) / multiprocessors);
   const double all = waves * (std::max({products, l2, loads}) + stages + outputs + kTileCycles);
   const double bytes = 4.0 * kernel.conv.n *
-                       (static_cast<double>(kernel.conv.c) * kernel.conv.h * kernel.conv.w +
-                        static_cast<double>(kernel.conv.k) * kernel.conv.p * kernel.conv.q);
+                       (static_cast<double>(kernel.conv.c) * kernel.conv.d * kernel.conv.h * kernel.conv.w +
+                        static_cast<double>(kernel.conv.k) * kernel.conv.z * kernel.conv.p * kernel.conv.q);
   return std::max(all, bytes / kMemoryBytes / multiprocessors) + 0.1 * all;
 }
 
 // A tile of filters and positions.
 TileWork work_of(const DirectBodySm90& a) {
-  const double blocks = a.blocks(), positions = a.positions;
+  const double blocks = frames_share(a) * a.blocks(), positions = a.positions;
   const double chunks = blocks * a.unit_chunks() * a.stage_units();
   const double weight_bytes = blocks * a.weight_groups() * a.weight_stage_bytes();
   const double products = blocks * a.steps() * a.consumers();
@@ -78,9 +91,13 @@ class DirectBody final : public KernelAlgorithmOf<DirectBodySm90> {
   DirectBody() : KernelAlgorithmOf("direct_body_sm90") {}
 
  private:
+  bool has_depth() const override { return true; }
   Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
-    if (Support support = first_refusal({needs_sm90(device), takes_tf32_nchw(a), takes_one_group(a),
-                                         fits_extents(a), takes_channels_from(8, a)});
+    const Abilities& abilities =
+        once([] { return Abilities{.activations = all_activations(), .depth = true}; });
+    if (Support support =
+            first_refusal({needs_sm90(device), within(abilities, a), takes_layout(a, Layout::nchw),
+                           takes_tf32(a), takes_one_group(a), fits_extents(a), takes_channels_from(8, a)});
         !support)
       return support;
     if (a.r * a.s > DirectBodySm90::kMostSteps)
@@ -112,7 +129,7 @@ class DirectBody final : public KernelAlgorithmOf<DirectBodySm90> {
   TileWork counted(const DirectBodySm90& kernel) const override { return work_of(kernel); }
   double flops(const ConvProblem&, const DirectBodySm90& a) const override {
     return 2.0 * static_cast<double>(a.tiles()) * a.block_positions() * a.block_filters() * a.blocks() *
-           a.steps() * 8;
+           a.steps() * 8 * frames_share(a);
   }
   std::optional<StageView> stages(const DirectBodySm90& kernel) const override {
     return stages_alone(kernel);

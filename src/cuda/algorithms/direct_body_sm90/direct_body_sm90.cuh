@@ -12,6 +12,9 @@
 //   tap (0, 1)      0 1 2 3 4 5 x   7 8 9 ..                       .. x is no output: it is not stored
 //   tap (1, 0)                    0 1 2 3 4 5 x ..
 //
+// In three dimensions an image is a frame, and a stage of input has the frames that one tap over time reads:
+// x is read once for each of these taps, and their products are as in two dimensions.
+//
 // A block stays on its multiprocessor and takes tile after tile: all of the sum for block_filters() filters
 // and block_positions() positions. One warpgroup loads (load.cuh): input through registers,
 // where it is rounded, into a ring of stages; packed weights by bulk copies into another. The others multiply
@@ -47,11 +50,12 @@ __device__ void consume(const float* __restrict__ x, const float* __restrict__ p
   int stage = 0;
   float sums[config.sums()];
   for (int tile = walk.first; tile < walk.kTiles; tile += walk.step) {
+    const DirectBodySm90::Range blocks = config.tile_blocks(walk.first_position(tile));
     bool finite = weights_finite;  // as thread 0 of the warp saw it, who also releases
     unsigned done = smem + S::kAt.done,
              weights_done = smem + S::kAt.weights_done;  // stages that the products before read
 #pragma unroll 1
-    for (int block = 0; block < S::kBlocks; ++block) {
+    for (int block = blocks.first; block < blocks.end; ++block) {
       ring.wait_full(smem + S::kAt.full);
       const unsigned long long here = window + static_cast<unsigned>(ring.slot) * (S::kStageBytes / 16);
       for_constants<0, S::kWeightGroups>([&](auto group) {
@@ -66,21 +70,21 @@ __device__ void consume(const float* __restrict__ x, const float* __restrict__ p
           ptx::ThreeWgmmaTf32<S::kPositions>::template multiply<
               kFilters, config.step_chunk(kStep + 1) - kChunk, 2 * kFilters,
               config.step_chunk(kStep + 2) - kChunk>(sums, filters + kFirst * kFilters, here + kChunk,
-                                                     kStep > 0 || block > 0);
+                                                     kStep > 0 || block > blocks.first);
         });
         for_constants<S::kWeightSteps / 3 * 3, S::kWeightSteps>([&](auto i) {
           constexpr int step = kGroup * S::kWeightSteps + decltype(i)::value;
           constexpr int chunk = config.step_chunk(step);
           ptx::WgmmaTf32<S::kPositions>::multiply(sums, filters + i.value * (config.block_filters() * 2),
-                                                  here + chunk, step > 0 || block > 0);
+                                                  here + chunk, step > 0 || block > blocks.first);
         });
         ptx::wgmma_commit();
         if (kGroup == 0)
           finite = finite &&
                    ptx::ld_shared(smem + S::kAt.flags + 4 * ring.slot) != static_cast<unsigned>(stage + 1);
         ptx::wgmma_wait<1>();  // earlier work is done
-        ptx::mbarrier_arrive_if(weights_done, lane == 0 && (kGroup > 0 || block > 0));
-        if (kGroup == 0) ptx::mbarrier_arrive_if(done, lane == 0 && block > 0);
+        ptx::mbarrier_arrive_if(weights_done, lane == 0 && (kGroup > 0 || block > blocks.first));
+        if (kGroup == 0) ptx::mbarrier_arrive_if(done, lane == 0 && block > blocks.first);
         weights_done = weight_ring.barrier(smem + S::kAt.weights_done);
         weight_ring.next();
       });

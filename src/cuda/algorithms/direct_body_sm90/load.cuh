@@ -20,10 +20,12 @@ __device__ void bring_weights(const float* __restrict__ packed, unsigned smem, i
   const Walk<config> walk{backwards};
   Ring<S::kWeightStages> ring;
   for (int tile = walk.first; tile < walk.kTiles; tile += walk.step) {
+    const DirectBodySm90::Range blocks = config.tile_blocks(walk.first_position(tile));
     const char* from =
-        reinterpret_cast<const char*>(packed + walk.filter_block(tile) * config.block_weights());
+        reinterpret_cast<const char*>(packed + walk.filter_block(tile) * config.block_weights()) +
+        blocks.first * (S::kWeightGroups * S::kWeightBytes);
 #pragma unroll 1
-    for (int group = 0; group < S::kBlocks * S::kWeightGroups; ++group) {
+    for (int group = 0; group < blocks.count() * S::kWeightGroups; ++group) {
       ring.wait_empty(smem + S::kAt.weights_done);
       const unsigned full = ring.barrier(smem + S::kAt.weights_full);
       ptx::mbarrier_arrive_expect(full, S::kWeightBytes);
@@ -69,38 +71,52 @@ struct Batches {
   static constexpr int kDepth = kChoice.depth, kLap = lap(kCount, kDepth);
 };
 
+// Blocks of the sums of all tiles of this block of threads.
+template <DirectBodySm90 config>
+__device__ __forceinline__ int all_blocks(const Walk<config>& walk) {
+  if constexpr (!config.skips_frames()) return walk.tiles() * config.blocks();
+  int blocks = 0;
+#pragma unroll 1
+  for (int tile = walk.first; tile < walk.kTiles; tile += walk.step)
+    blocks += config.tile_blocks(walk.first_position(tile)).count();
+  return blocks;
+}
+
 // Everything that a thread that loads input does, one of config.loaders().
 template <DirectBodySm90 config>
 __device__ void load_input(const float* __restrict__ x, unsigned smem, int thread, int backwards) {
   using S = Sizes<config>;
   using B = Batches<config>;
   constexpr ConvExtents a = config.conv;
-  constexpr int kLoaders = config.loaders(), kPlanePixels = a.h * a.w;
+  constexpr int kLoaders = config.loaders(), kPlanePixels = a.d * a.h * a.w;
   constexpr int kChunks = config.loader_chunks();  // for this thread and a unit
   constexpr int kStageUnits = config.stage_units(), kUnits = config.units();
   constexpr bool kWholeChannels = a.c % config.channels == 0;
   const Walk<config> walk{backwards};
-  const int steps = walk.tiles() * S::kBlocks * B::kCount;
+  const int steps = all_blocks(walk) * B::kCount;
   unsigned values[B::kDepth][B::kAtOnce][4];
 
-  int load_block = 0, load_tile = walk.first;
+  DirectBodySm90::Range blocks = config.tile_blocks(walk.first_position(walk.first));
+  int load_block = blocks.first, load_tile = walk.first;
   const float* from = x;  // for the tile's first image the stage's first channel
   int sources[kChunks];   // from there on, or -1
   const auto load = [&](int batch, int slot) {
-    if (batch == 0 && load_block == 0) {
+    const int frame_block = a.t == 1 ? load_block : load_block % S::kFrameBlocks;
+    if (batch == 0 && frame_block == 0) {
       const int first = walk.first_position(load_tile);
-      const int first_image = first / S::kImagePositions / S::kStrips;
+      const int first_image = first / S::kImagePositions / S::kStrips / a.z;
       from = x + static_cast<long long>(first_image) * (a.c * kPlanePixels);
 #pragma unroll
       for (int i = 0; i < kChunks; ++i)
-        sources[i] = chunk_source<config>(thread + kLoaders * i, first, first_image);
+        sources[i] = chunk_source<config>(thread + kLoaders * i, first, first_image,
+                                          a.t == 1 ? 0 : load_block / S::kFrameBlocks);
     }
 #pragma unroll
     for (int i = 0; i < B::kAtOnce; ++i) {
       const int item = batch * B::kAtOnce + i;
       if (item < B::kNeeded) {
         const int in_stage = item / kChunks;
-        const int unit = load_block * kStageUnits + in_stage;
+        const int unit = frame_block * kStageUnits + in_stage;
         const int source = sources[item % kChunks];
         int channels[4];
 #pragma unroll
@@ -110,7 +126,10 @@ __device__ void load_input(const float* __restrict__ x, unsigned smem, int threa
     }
     if (batch == B::kCount - 1) {
       from += static_cast<long long>(config.channels) * kPlanePixels;
-      if (++load_block == S::kBlocks) load_block = 0, load_tile += walk.step;
+      if (++load_block == blocks.end) {
+        blocks = config.tile_blocks(walk.first_position(load_tile + walk.step));
+        load_block = blocks.first, load_tile += walk.step;
+      }
     }
   };
 

@@ -17,14 +17,15 @@ struct Sizes {
   static constexpr int kStageBytes = config.stage_bytes(), kStages = config.stages;
   static constexpr int kWeightBytes = config.weight_stage_bytes(), kWeightStages = config.weight_stages;
   static constexpr int kWeightGroups = config.weight_groups(), kWeightSteps = config.weight_steps();
-  static constexpr int kBlocks = config.blocks();
+  static constexpr int kBlocks = config.blocks(), kFrameBlocks = config.frame_blocks();
   static constexpr int kPositions = config.positions, kStagingPitch = config.staging_pitch();
   static constexpr auto kAt = config.smem();  // from the start of shared memory
 };
 
-// Returns the offset in x of a chunk of a unit, from the first image of the tile on, or -1 for padding.
+// Returns the offset in x of a chunk of a unit, for a tap over time, from the tile's first image (in three
+// dimensions its first volume) on, or -1 for padding.
 template <DirectBodySm90 config>
-constexpr int chunk_source(int chunk, int first_position, int first_image) {
+constexpr int chunk_source(int chunk, int first_position, int first_image, int tap = 0) {
   using S = Sizes<config>;
   constexpr ConvExtents a = config.conv;
   constexpr int kPhasesH = config.phases_h(), kPhasesW = config.phases_w();
@@ -41,12 +42,17 @@ constexpr int chunk_source(int chunk, int first_position, int first_image) {
   const int row = in_image / S::kPitch * a.stride_h + phase_h - a.pad_top;
   const int column =
       (strip_image % S::kStrips * S::kStripWidth + in_image % S::kPitch) * a.stride_w + phase_w - a.pad_left;
-  if (image >= a.n || row < 0 || row >= a.h || column < 0 || column >= a.w) return -1;
+  if (image >= config.images() || row < 0 || row >= a.h || column < 0 || column >= a.w) return -1;
+  if constexpr (a.has_depth()) {
+    const int frame = image % a.z * a.stride_d + tap * a.dilation_d - a.pad_front;
+    if (frame < 0 || frame >= a.d) return -1;
+    return (image / a.z - first_image) * (a.c * a.d * a.h * a.w) + (frame * a.h + row) * a.w + column;
+  }
   return (image - first_image) * (a.c * a.h * a.w) + row * a.w + column;
 }
 
 struct Output {
-  int image, row, column;
+  int image, row, column;  // an image is a frame of a volume, counted through all of them
 };
 
 // The output of a position; its column is the image's width or more where it has none.
@@ -56,7 +62,7 @@ constexpr Output output_of(int position) {
   const int strip_image = position / S::kImagePositions, in_image = position % S::kImagePositions;
   const int row = in_image / S::kPitch, column = in_image % S::kPitch;
   Output at{strip_image / S::kStrips, row, strip_image % S::kStrips * S::kStripWidth + column};
-  if (column >= S::kStripWidth || row >= config.conv.p || at.image >= config.conv.n)
+  if (column >= S::kStripWidth || row >= config.conv.p || at.image >= config.images())
     at.column = config.conv.q;
   return at;
 }
@@ -87,7 +93,7 @@ struct Segment {
       begin = lesser(from, width);
       end = lesser(to, width);
     }
-    if (image >= a.n) end = begin;
+    if (image >= config.images()) end = begin;
   }
   // Outputs of a segment before one of its positions.
   static constexpr int before(int position) {

@@ -20,13 +20,14 @@ __device__ void store_staged(float (&sums)[config.sums()], const float* __restri
                              unsigned table) {
   using S = Sizes<config>;
   constexpr ConvExtents a = config.conv;
-  constexpr int kOutputs = a.p * a.q, kRows = config.staged;
+  constexpr int kFrame = a.p * a.q, kOutputs = a.z * kFrame, kRows = config.staged;
   constexpr bool kAlike = kOutputs % 4 == 0;  // all filters begin alike in their 16 bytes
   const int lane = threadIdx.x % 32, group = lane / 4;
   const int first_segment = first_position / Segment<config>::kPositions;
   const int last_segment = (first_position + S::kPositions - 1) / Segment<config>::kPositions;
   const auto start_of = [&](const Segment<config>& segment) {  // in y, of filter 0
-    return y + static_cast<long long>(segment.image) * a.k * kOutputs + segment.origin + segment.begin;
+    return y + static_cast<long long>(segment.image / a.z) * a.k * kOutputs + segment.image % a.z * kFrame +
+           segment.origin + segment.begin;
   };
   // For each position 4 * its place in a filter's staging, or -1. What its segment adds to the phase is part
   // of the place where all filters begin alike, else it is added to that.
@@ -99,15 +100,16 @@ __device__ void store_direct(const float (&sums)[config.sums()], const float* __
                              float* __restrict__ y, int first_filter, int first_position, unsigned table) {
   using S = Sizes<config>;
   constexpr ConvExtents a = config.conv;
-  constexpr int kOutputs = a.p * a.q;
+  constexpr int kFrame = a.p * a.q, kOutputs = a.z * kFrame;
   const int lane = threadIdx.x % 32;
-  const int first_image = output_of<config>(first_position).image;
+  const int first_image = output_of<config>(first_position).image / a.z;
   // For each position its output's place behind that of the first image's filter 0, or -1.
   __syncwarp();
 #pragma unroll 1
   for (int i = lane; i < S::kPositions; i += 32) {
     const Output at = output_of<config>(first_position + i);
-    const int place = (at.image - first_image) * (a.k * kOutputs) + at.row * a.q + at.column;
+    const int place = (at.image / a.z - first_image) * (a.k * kOutputs) + at.image % a.z * kFrame +
+                      at.row * a.q + at.column;
     ptx::st_shared(table + 4 * i, static_cast<unsigned>(at.column < a.q ? place : -1));
   }
   __syncwarp();
@@ -139,8 +141,9 @@ __device__ void store_exact(const float* __restrict__ x, const float* __restrict
     const int filter = first_filter + i / config.positions;
     const Output at = output_of<config>(first_position + i % config.positions);
     if (filter >= a.k || at.column >= a.q) continue;
-    y[a.output_offset(at.image, filter, at.row, at.column)] =
-        exact_output<config>(x, packed, at.image, filter, at.row, at.column);
+    const int image = at.image / a.z, frame = at.image % a.z;
+    y[a.output_offset(image, filter, frame, at.row, at.column)] =
+        exact_output<config>(x, packed, image, filter, at.row, at.column, 0, frame);
   }
 }
 
