@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "command.h"
+#include "convtune/database.h"
 #include "convtune/device.h"
 #include "exit_code.h"
 #include "output.h"
@@ -18,6 +19,10 @@ int run_doctor() {
     table.add_row({probe.what, probe.found ? "yes" : "no", probe.detail});
   fmt::print("{}\nconvolutions run on {} unless --device says otherwise\n", table.render(style_of(stdout)),
              to_string(best_device()));
+  if (const std::size_t missing = missing_shipped_records().size(); missing > 0)
+    fmt::print("{}, and not among yours: `convtune db import --shipped` takes them over\n",
+               counted(static_cast<std::int64_t>(missing), "shipped record fits the devices here",
+                       "shipped records fit the devices here"));
   print_library_warnings();
   return kOk;
 }

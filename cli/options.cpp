@@ -127,8 +127,8 @@ void add_color(CLI::App& app) {
 }
 
 void refuse_empty_names(CLI::App& app) {
-  constexpr std::array<std::string_view, 6> kNames = {"FILE",   "PROGRAM",   "SUITE",
-                                                      "TARGET", "ALGORITHM", "NAME"};
+  constexpr std::array<std::string_view, 7> kNames = {"FILE",      "PROGRAM", "SUITE",  "TARGET",
+                                                      "ALGORITHM", "NAME",    "DEVICES"};
   for (CLI::Option* const option : app.get_options())
     if (std::find(kNames.begin(), kNames.end(), option->get_type_name()) != kNames.end() ||
         option->get_name() == "FILE")

@@ -5,6 +5,7 @@
 
 #include "command.h"
 #include "convtune/tuner.h"
+#include "fleet.h"
 #include "interrupt.h"
 #include "options.h"
 #include "output.h"
@@ -17,10 +18,11 @@ struct Tune {
   ProblemOptions problem;
   DeviceOptions device;
   ReportOptions results;
-  std::string budget = "60s", min_gain = "2%";
+  std::string devices, budget = "60s", min_gain = "2%";
   bool retune = false, no_save = false;
 
   int run() const;
+  int run_on_all() const;
   CaseResult tune_case(const ConvProblem& problem, const DeviceInfo& where, TuneOptions options,
                        const CasePlace& place, ProgressLine& progress) const;
 };
@@ -44,7 +46,27 @@ CaseResult Tune::tune_case(const ConvProblem& asked, const DeviceInfo& where, Tu
   return {report_row(std::move(report)), {}};
 }
 
+int Tune::run_on_all() const {
+  parse_budget(budget), parse_share(min_gain);  // refused before any process is started
+  const Asked asked = problem.asked();
+  const std::vector<DeviceInfo> places = fleet_devices(devices, device.threads);
+  std::vector<std::string> same = {"--budget", budget, "--min-gain", min_gain};
+  if (retune) same.emplace_back("--retune");
+  if (device.threads) same.insert(same.end(), {"--threads", std::to_string(*device.threads)});
+  Fleet fleet(asked.problems, places, same);
+  return report_cases(asked, places.front(), results,
+                      [&](const ConvProblem&, const CasePlace& place, ProgressLine& progress) -> CaseResult {
+                        const std::size_t at = asked.problems.size() - place.behind - 1;
+                        if (auto row = fleet.wait_for(at, progress)) return {std::move(row), {}};
+                        return {std::nullopt,
+                                fmt::format("{} recorded, and what was tried of others is kept; the "
+                                            "same command goes on from there",
+                                            fleet.answered())};
+                      });
+}
+
 int Tune::run() const {
+  if (!devices.empty()) return run_on_all();
   const Asked asked = problem.asked();
   TuneOptions options;
   const Budget limit = parse_budget(budget);
@@ -68,6 +90,13 @@ Command add_tune(CLI::App& parent) {
   const auto tune = std::make_shared<Tune>();
   tune->problem.add_to(*app);
   tune->device.add_to(*app);
+  begin_group(*app, group::kWhere);
+  CLI::Option* const all =
+      app->add_option("--devices", tune->devices,
+                      "Of one kind, a process each: all (the GPUs here, else the CPU), or cuda:0,cuda:2")
+          ->type_name("DEVICES")
+          ->excludes("--device");
+  begin_group(*app, group::kHow);
   app->add_option("--budget", tune->budget,
                   "How long a case may take, everything counted: 90s, 5m, 500ms or 200t (trials)")
       ->type_name("BUDGET")
@@ -77,7 +106,7 @@ Command add_tune(CLI::App& parent) {
       ->capture_default_str();
   app->add_flag("--retune", tune->retune,
                 "Search from the beginning even if a record answers, and try what was quarantined");
-  app->add_flag("--no-save", tune->no_save, "Keep neither the record nor the trials");
+  app->add_flag("--no-save", tune->no_save, "Keep neither the record nor the trials")->excludes(all);
   tune->results.add_to(*app);
   app->add_flag("--verbose", tune->results.detail.verbose, "Show every rule of the last stage");
   app->footer(
@@ -86,7 +115,8 @@ Command add_tune(CLI::App& parent) {
       "  convtune tune alexnet_conv1 --batch 8 --budget 30s\n"
       "  convtune tune mb1ic3ih224oc64kh7sh2ph3 act=relu --retune\n"
       "  convtune tune --suite stem --json stem.json\n"
-      "  convtune tune --model resnet50.onnx --batch 8 --budget 30s\n\n"
+      "  convtune tune --model resnet50.onnx --batch 8 --budget 30s\n"
+      "  convtune tune --model resnet50.onnx --devices all\n\n"
       "A quarter of the budget goes to the vendor's ways, in the order of its heuristics; then candidates "
       "are tried, the first guess of every algorithm first and the others by forecast; then what the vendor "
       "has left. 8 % are kept for the best of both in turns, up to 15 % for the last stage, 10 % for the "

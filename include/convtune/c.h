@@ -260,6 +260,16 @@ typedef struct convtune_bench_options {
 CONVTUNE_API convtune_status convtune_bench(const convtune_problem* problem, const char* device,
                                             const convtune_bench_options* options, convtune_text* json);
 
+/* The user's records, as `convtune db export` writes them: one a line of JSON. */
+CONVTUNE_API convtune_status convtune_export_records(convtune_text* lines);
+/* Takes over records that are faster than the user's own, as `convtune db import` does: {"imported": ...,
+ * "kept": ..., "rejected": ..., "problems": ["SOURCE:LINE: why", ...]}. `source` names where the lines are
+ * from. */
+CONVTUNE_API convtune_status convtune_import_records(const char* lines, const char* source,
+                                                     convtune_text* json);
+/* The records that `convtune db import --shipped` would take over now: one a line of JSON. */
+CONVTUNE_API convtune_status convtune_missing_shipped_records(convtune_text* lines);
+
 /* Returns where and when something is measured, as "environment" of a report: {"device": ..., "fingerprint":
  * ..., "threads": ..., "versions": {...}, "date": ...}. `device`: as in convtune_plan. */
 CONVTUNE_API convtune_status convtune_environment(const char* device, convtune_text* json);

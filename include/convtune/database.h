@@ -74,6 +74,9 @@ class Database {
   };
   // The file may have up to a million records, of any length together. Throws Error{io} if it cannot be read.
   ImportResult import_pack(const std::filesystem::path& file) const;
+  // Packs that are no files; problems are then "SOURCE:LINE: why".
+  std::string pack() const;
+  ImportResult import_lines(std::string_view lines, const std::string& source) const;
 
   // Warnings since the last call, each said once: print them, or do not.
   static std::vector<std::string> take_warnings();
@@ -91,6 +94,8 @@ struct ShippedRecords {
   std::int64_t outdated = 0;  // records of kernels that have changed since
 };
 ShippedRecords import_shipped_records(const Database& database = Database());
+// Returns the records that it would take over now.
+std::vector<Record> missing_shipped_records(const Database& database = Database());
 
 // Why a record had better be tuned again: it was proven against an older library of the vendor's than the one
 // that is found here, or against none, or with machine code of another NVRTC. Empty where nothing is newer

@@ -27,6 +27,7 @@ from .errors import (
     OutOfMemory,
     Unsupported,
 )
+from .fleet import tune_all
 from .functional import conv1d, conv2d, conv3d, plan
 from .machine import Device, devices, set_cpu_threads
 from .model import ModelProblems, ModelReport
@@ -53,6 +54,7 @@ __all__ = [
     "Report", "Step", "Tuning", "Unsupported", "__version__", "backward_data", "backward_weights", "bench",
     "clear_caches", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
     "devices", "errors", "pack", "plan", "run", "set_cpu_threads", "tune",
+    "tune_all",
 ]  # fmt: skip
 
 # Names that import PyTorch when they are first asked for: (module, name in it); not in __all__, because

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .convolution import Convolution
-from .errors import Unsupported
+from .errors import InvalidArgument, Unsupported
+from .geometry import whole
 from .page import write_file, write_report
 from .problem import Problem
 from .report import Provider, Report
@@ -69,6 +70,22 @@ class ModelProblems:
             "skipped": [vars(one) for one in self.skipped],
         }
         write_file(path, json.dumps(content, indent=2) + "\n")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> ModelProblems:
+        """A list that `save` or `convtune cases --json` wrote. Raises OSError, and InvalidArgument that names the file."""
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        try:
+            content = json.loads(text)
+            convolutions = [
+                ModelConvolution(Problem.parse(one["problem"]), whole(one["count"], "count"), list(one["layers"]))
+                for one in content["convolutions"]
+            ]
+            skipped = [SkippedLayers(**one) for one in content.get("skipped") or []]
+            return cls(str(content["model"]), convolutions, skipped)
+        except (ValueError, KeyError, TypeError, AttributeError) as why:
+            raise InvalidArgument(f"{os.fspath(path)} is no list of a model's convolutions: {why!r}") from why
 
     def tune(
         self, device: Any = None, budget: float = 60, min_gain: float = 0.02, progress: bool = True, *, save: bool = True

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
+from . import _library
 from ._contest import Contest
 from .page import write_report
 from .problem import Problem
 from .table import html_table, lined_up, microseconds
 
-__all__ = ["Layer", "OptimizeReport"]
+__all__ = ["Layer", "OptimizeReport", "shipped_note"]
 
 
 @dataclass
@@ -122,6 +124,23 @@ class OptimizeReport:
         for note in self.notes:
             text += note + "\n"
         return text
+
+
+def shipped_note(layers: list[Layer]) -> str:
+    """Words where this version ships records of the layers that are not among the user's; else ""."""
+    lines = _library.take_text(_library.library.convtune_missing_shipped_records).splitlines()
+    missing = [Problem.parse(json.loads(line)["problem"]) for line in lines]
+    asked = [layer.problem for layer in layers if layer.problem is not None]
+    count = sum(
+        any(one.precision in ("auto", there.precision) and one.replace(precision=there.precision) == there for there in missing)
+        for one in asked
+    )
+    if not count:
+        return ""
+    return (
+        f"this version ships records of {count} of {len(layers)} kinds of layers, which need no search then: "
+        "`convtune db import --shipped` takes them over"
+    )
 
 
 def _interval(gain: float, low: float, high: float) -> str:

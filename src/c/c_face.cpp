@@ -18,6 +18,7 @@
 #include "convtune/cases.h"
 #include "convtune/contest.h"
 #include "convtune/convolution.h"
+#include "convtune/database.h"
 #include "convtune/device.h"
 #include "convtune/error.h"
 #include "convtune/report.h"
@@ -329,6 +330,31 @@ convtune_status convtune_bench(const convtune_problem* problem, const char* devi
     convtune::ReportRow row;
     row.comparison = compare(asked, device_of(device), to);
     return to_json(row);
+  });
+}
+
+convtune_status convtune_export_records(convtune_text* lines) {
+  return text_of(lines, "lines", [] { return convtune::Database().pack(); });
+}
+
+convtune_status convtune_import_records(const char* lines, const char* source, convtune_text* json) {
+  return text_of(json, "json", [&] {
+    require(lines, "lines");
+    require(source, "source");
+    const convtune::Database::ImportResult result = convtune::Database().import_lines(lines, source);
+    return dumped({{"imported", result.imported},
+                   {"kept", result.kept},
+                   {"rejected", result.rejected},
+                   {"problems", result.problems}});
+  });
+}
+
+convtune_status convtune_missing_shipped_records(convtune_text* lines) {
+  return text_of(lines, "lines", [] {
+    std::string text;
+    for (const convtune::Record& record : convtune::missing_shipped_records())
+      text += to_json_line(record) + '\n';
+    return text;
   });
 }
 

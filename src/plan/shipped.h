@@ -12,5 +12,8 @@ namespace convtune {
 // import_shipped_records() of a pack's text and the devices that are here.
 ShippedRecords import_shipped_records(const Database& database, std::string_view pack,
                                       const std::vector<DeviceInfo>& here);
+// As above, missing_shipped_records().
+std::vector<Record> missing_shipped_records(const Database& database, std::string_view pack,
+                                            const std::vector<DeviceInfo>& here);
 
 }  // namespace convtune

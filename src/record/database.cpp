@@ -91,6 +91,44 @@ bool put(const PrivateFolder& folder, const Record& record, const Stays& stays) 
   return true;
 }
 
+// Takes over the lines of a pack, one after the other.
+class Importer {
+ public:
+  Importer(const fs::path& folder, std::string source) : path_(folder), source_(std::move(source)) {}
+
+  void take(std::string_view line) {
+    ++number_;
+    if (line.find_first_not_of(" \t\r") == line.npos) return;
+    if (++records_ > kMaxRecords)
+      throw Error(
+          ErrorKind::io,
+          fmt::format("{}: has more than {} records; the first {} are looked at, {} of them imported; "
+                      "split it for the others",
+                      source_, kMaxRecords, kMaxRecords, result_.imported));
+    Record record;
+    try {
+      record = parse_record(line);
+    } catch (const Error& error) {
+      ++result_.rejected;
+      if (result_.problems.size() < kMaxProblems)
+        result_.problems.push_back(fmt::format("{}:{}: {}", source_, number_, error.what()));
+      return;
+    }
+    if (!folder_) folder_.emplace(PrivateFolder::create(path_, kWayOut));
+    const bool stored =
+        put(*folder_, record, [&](const Record& own) { return own.time_us <= record.time_us; });
+    ++(stored ? result_.imported : result_.kept);
+  }
+  Database::ImportResult result() && { return std::move(result_); }
+
+ private:
+  fs::path path_;
+  std::string source_;
+  std::optional<PrivateFolder> folder_;  // not made for a pack without any record
+  std::size_t records_ = 0, number_ = 0;
+  Database::ImportResult result_;
+};
+
 }  // namespace
 
 fs::path Database::default_folder() {
@@ -173,9 +211,14 @@ bool Database::erase(const ConvProblem& problem, const std::string& device) cons
   return folder && folder->remove(file_name(problem, device));
 }
 
-void Database::export_pack(const fs::path& file) const {
+std::string Database::pack() const {
   std::string lines;
   for (const Record& record : list()) lines += to_json_line(record) + '\n';
+  return lines;
+}
+
+void Database::export_pack(const fs::path& file) const {
+  const std::string lines = pack();
   if (file != "-") return write_named_file(file, lines);
   if (std::fwrite(lines.data(), 1, lines.size(), stdout) != lines.size() || std::fflush(stdout) != 0)
     throw Error(ErrorKind::io, "standard output: the records cannot be written");
@@ -183,33 +226,19 @@ void Database::export_pack(const fs::path& file) const {
 
 Database::ImportResult Database::import_pack(const fs::path& file) const {
   NamedFileLines lines(file);
-  ImportResult result;
-  std::optional<PrivateFolder> folder;  // not made for a file without any record
-  std::size_t records = 0, number = 0;
-  for (std::string line; lines.next(line);) {
-    ++number;
-    if (line.find_first_not_of(" \t\r") == line.npos) continue;
-    if (++records > kMaxRecords)
-      throw Error(
-          ErrorKind::io,
-          fmt::format("{}: has more than {} records; the first {} are looked at, {} of them imported; "
-                      "split it for the others",
-                      file.string(), kMaxRecords, kMaxRecords, result.imported));
-    Record record;
-    try {
-      record = parse_record(line);
-    } catch (const Error& error) {
-      ++result.rejected;
-      if (result.problems.size() < kMaxProblems)
-        result.problems.push_back(fmt::format("{}:{}: {}", file.string(), number, error.what()));
-      continue;
-    }
-    if (!folder) folder.emplace(PrivateFolder::create(folder_, kWayOut));
-    const bool stored =
-        put(*folder, record, [&](const Record& own) { return own.time_us <= record.time_us; });
-    ++(stored ? result.imported : result.kept);
+  Importer importer(folder_, file.string());
+  for (std::string line; lines.next(line);) importer.take(line);
+  return std::move(importer).result();
+}
+
+Database::ImportResult Database::import_lines(std::string_view lines, const std::string& source) const {
+  Importer importer(folder_, source);
+  for (std::size_t at = 0; at < lines.size();) {
+    const std::size_t end = std::min(lines.find('\n', at), lines.size());
+    importer.take(lines.substr(at, end - at));
+    at = end + 1;
   }
-  return result;
+  return std::move(importer).result();
 }
 
 std::vector<std::string> Database::take_warnings() {

@@ -6,6 +6,7 @@ convtune.restore; docs/decisions/0012-pytorch.md has the reasons.
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -13,7 +14,7 @@ import torch
 
 from ..errors import InvalidArgument
 from ..geometry import real, seconds_of
-from ..optimize_report import Layer, OptimizeReport
+from ..optimize_report import Layer, OptimizeReport, shipped_note
 from ..progress import ProgressLine, time_left
 from .measure.decide import choices_of, decide
 from .modules.layers import find, grouped
@@ -72,6 +73,8 @@ def _measure(
             devices, training, [layer for layer, _ in layers], functional=functional, mode=mode,
             pytorch=str(torch.__version__),
         )  # fmt: skip
+        if line is not None and (note := shipped_note(result.layers)):  # before a search that it would spare
+            print(note, file=sys.stderr)
         decide(layers, budget, min_gain, line)
         if not choices_of(layers):
             return result, {}
@@ -200,7 +203,7 @@ def optimize(
 
 
 def _notes(result: OptimizeReport) -> list[str]:
-    notes = []
+    notes = [note] if (note := shipped_note(result.layers)) else []
     if "cuda" in result.device and not torch.backends.cudnn.benchmark:
         notes.append("torch.backends.cudnn.benchmark is off; PyTorch may be faster with it, and was measured without")
     warned = [layer for layer in result.layers if layer.warnings]

@@ -48,6 +48,7 @@ TEST_F(DatabaseTest, ShippedRecordsAreTakenWhereTheyHoldAndNoneIsThere) {
   std::string pack;
   for (const Record& one : {good, elsewhere, outdated, impossible, own}) pack += to_json_line(one) + '\n';
 
+  EXPECT_EQ(missing_shipped_records(database_, pack, here), std::vector<Record>{good});
   ShippedRecords result = import_shipped_records(database_, pack, here);
   EXPECT_EQ(result.imported, 1);
   EXPECT_EQ(result.kept, 1);
@@ -56,6 +57,7 @@ TEST_F(DatabaseTest, ShippedRecordsAreTakenWhereTheyHoldAndNoneIsThere) {
   EXPECT_EQ(database_.find(good.problem, good.device), good);
   EXPECT_EQ(database_.find(own.problem, own.device), slower);  // measured on this machine
   EXPECT_EQ(database_.list().size(), 2u);
+  EXPECT_TRUE(missing_shipped_records(database_, pack, here).empty());
 
   result = import_shipped_records(database_, pack, here);
   EXPECT_EQ(result.imported, 0);
@@ -92,6 +94,7 @@ TEST_F(DatabaseTest, WhatIsShippedCanBeReadAndIsProvenOfTheKernelsOfToday) {
   EXPECT_GT(lines, 0);
   const ShippedRecords result = import_shipped_records(database_);
   EXPECT_EQ(result.imported + result.kept + result.elsewhere + result.outdated, lines);
+  EXPECT_TRUE(missing_shipped_records(database_).empty());
   EXPECT_LE(result.outdated, vendors);  // on their own device: configs that are refused today
 }
 

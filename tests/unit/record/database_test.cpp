@@ -139,6 +139,15 @@ TEST_F(DatabaseTest, PackGoesOutAndComesIn) {
   const fs::path second = scratch_.path() / "second.jsonl";
   other.export_pack(second);
   EXPECT_EQ(read_text(second), expected);
+
+  EXPECT_EQ(database_.pack(), expected);
+  const Database third(scratch_.path() / "third");
+  result = third.import_lines("\n" + database_.pack() + "garbage", "worker a:1");
+  EXPECT_EQ(result.imported, 3);
+  EXPECT_EQ(result.rejected, 1);
+  ASSERT_EQ(result.problems.size(), 1u);
+  EXPECT_TRUE(result.problems[0].starts_with("worker a:1:5: ")) << result.problems[0];
+  EXPECT_EQ(third.list(), database_.list());
 }
 
 TEST_F(DatabaseTest, ImportKeepsTheFasterRecord) {
