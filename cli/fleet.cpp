@@ -136,6 +136,8 @@ fs::path Fleet::file(std::size_t problem, const char* extension) const {
 void Fleet::start(Place& place) {
   place.problem = waiting_.front();
   waiting_.pop_front();
+  std::error_code ignored;
+  fs::remove(file(place.problem, ".json"), ignored);  // from an earlier try
   std::vector<std::string> words = {"convtune",
                                     "tune",
                                     to_string(problems_[place.problem]),
