@@ -38,7 +38,6 @@ class Fleet {
   // Gives problem after problem to the devices until `at` is answered; nothing where Ctrl-C came first: then
   // every process has stopped, and kept what it tried. Throws Error where it cannot be answered.
   std::optional<ReportRow> wait_for(std::size_t at, ProgressLine& progress);
-  std::size_t answered() const;
 
  private:
   struct Place {  // a device, and the process that works there
@@ -54,6 +53,7 @@ class Fleet {
     ErrorKind kind = ErrorKind::internal;
   };
 
+  std::size_t answered() const;
   std::filesystem::path file(std::size_t problem, const char* extension) const;
   void start(Place& place);
   void take(Place& place, int status);

@@ -54,15 +54,13 @@ int Tune::run_on_all() const {
   if (retune) same.emplace_back("--retune");
   if (device.threads) same.insert(same.end(), {"--threads", std::to_string(*device.threads)});
   Fleet fleet(asked.problems, places, same);
-  return report_cases(asked, places.front(), results,
-                      [&](const ConvProblem&, const CasePlace& place, ProgressLine& progress) -> CaseResult {
-                        const std::size_t at = asked.problems.size() - place.behind - 1;
-                        if (auto row = fleet.wait_for(at, progress)) return {std::move(row), {}};
-                        return {std::nullopt,
-                                fmt::format("{} recorded, and what was tried of others is kept; the "
-                                            "same command goes on from there",
-                                            fleet.answered())};
-                      });
+  return report_cases(
+      asked, places.front(), results,
+      [&](const ConvProblem&, const CasePlace& place, ProgressLine& progress) -> CaseResult {
+        const std::size_t at = asked.problems.size() - place.behind - 1;
+        if (auto row = fleet.wait_for(at, progress)) return {std::move(row), {}};
+        return {std::nullopt, "what was found and tried is kept, the same command goes on from there"};
+      });
 }
 
 int Tune::run() const {
