@@ -20,9 +20,9 @@ int run_doctor() {
   fmt::print("{}\nconvolutions run on {} unless --device says otherwise\n", table.render(style_of(stdout)),
              to_string(best_device()));
   if (const std::size_t missing = missing_shipped_records().size(); missing > 0)
-    fmt::print("{}, and not among yours: `convtune db import --shipped` takes them over\n",
-               counted(static_cast<std::int64_t>(missing), "shipped record fits the devices here",
-                       "shipped records fit the devices here"));
+    fmt::print("{} among yours: `convtune db import --shipped` takes them over\n",
+               counted(static_cast<std::int64_t>(missing), "shipped record fits the devices here and is not",
+                       "shipped records fit the devices here and are not"));
   print_library_warnings();
   return kOk;
 }

@@ -262,3 +262,23 @@ def test_optimize_says_which_layers_have_shipped_records(monkeypatch):
     assert shipped_note(layers).startswith(note.format(2))
     layers[0].problem = layers[0].problem.replace(precision="tf32")
     assert shipped_note(layers).startswith(note.format(1)), "another precision"
+
+
+def test_gpus_of_a_host_are_shared_out_and_a_lost_one_is_left(monkeypatch):
+    kind = "cuda|some|sm_90a|132 SMs"
+    gpus = [convtune.Device(f"cuda:{index}", "some", kind, "sm_90a", 132, 1) for index in range(2)]
+    monkeypatch.setattr(worker, "devices", lambda: [*gpus, *convtune.devices()])
+    monkeypatch.setattr(worker, "_bus_id", lambda index: f"test {os.getpid()} {index}")
+    monkeypatch.setattr(worker, "_lost", set())
+    assert worker.kinds(None) == (kind, []) and worker.kind_of("cuda:1") == worker.kind_of("cuda") == kind
+
+    def nothing(_=None):
+        pass
+
+    with worker._free_device(kind, nothing) as first, worker._free_device(kind, nothing) as second:
+        assert (first, second) == (gpus[0], gpus[1])
+    for _ in range(2):
+        with pytest.raises(convtune.DeviceLost), worker._free_device(kind, nothing):
+            raise convtune.DeviceLost("it is gone")
+    with pytest.raises(convtune.NoDevice, match="there is no cuda.some.* here"), worker._free_device(kind, nothing):
+        pass
