@@ -32,11 +32,16 @@ AxisPart part_of(const Axis& a, int64_t first, int64_t residues, int64_t taps) {
   return {first, residues, taps, before, after, {residues, a.stride, crop, a.size}};
 }
 
-std::vector<AxisPart> parts_of(const Axis& a) {
+std::vector<AxisPart> parts_of(const Axis& a, bool joined) {
   const int64_t most = (a.filter + a.stride - 1) / a.stride, longer = a.filter % a.stride;
   if (a.stride > 1 && a.dilation > 1 && a.filter > 1) return {};
   if (longer == 0) return {part_of(a, 0, a.stride, most)};
   if (a.filter < a.stride) return {};
+  if (joined) {
+    AxisPart all = part_of(a, 0, a.stride, most);
+    all.lies.whole = longer;
+    return {all};
+  }
   return {part_of(a, 0, longer, most), part_of(a, longer, a.stride - longer, most - 1)};
 }
 
@@ -70,7 +75,8 @@ ForwardPart combined(const ConvProblem& a, const std::array<Axis, 3>& axes,
                   .extents = {a.groups, d->residues, h->residues, w->residues, channels, filters, d->taps,
                               h->taps, w->taps},
                   .steps = {filters * filter, frame, row, column, channel, filter, -step(*d) * frame,
-                            -step(*h) * row, -step(*w) * column}};
+                            -step(*h) * row, -step(*w) * column},
+                  .whole = {d->lies.whole, h->lies.whole, w->lies.whole}};
   part.bias = {.extents = {a.groups, residues, channels, 1, 1, 1, 1, 1, 1},
                .steps = {channels, 0, 1, 0, 0, 0, 0, 0, 0}};
   return part;
@@ -86,7 +92,11 @@ int64_t Gathering::elements() const {
 
 int64_t Gathering::source_of(int64_t i) const {
   int64_t at = begin;
-  for (std::size_t axis = kAxes; axis-- > 0; i /= extents[axis]) at += i % extents[axis] * steps[axis];
+  std::array<int64_t, kAxes> index;
+  for (std::size_t axis = kAxes; axis-- > 0; i /= extents[axis])
+    index[axis] = i % extents[axis], at += index[axis] * steps[axis];
+  for (std::size_t axis = 0; axis < whole.size(); ++axis)
+    if (whole[axis] > 0 && index[kTaps + axis] == 0 && index[kResidues + axis] >= whole[axis]) return -1;
   return at;
 }
 
@@ -97,13 +107,14 @@ bool ForwardPart::is_whole() const {
   return whole(depth, problem.z()) && whole(height, problem.p()) && whole(width, problem.q());
 }
 
-std::vector<ForwardPart> forward_parts(const ConvProblem& a) {
+std::vector<ForwardPart> forward_parts(const ConvProblem& a, bool joined) {
   if (a.direction != Direction::backward_data) return {};
   const std::array<Axis, 3> axes = {{{a.d, a.t, a.stride_d, a.dilation_d, a.pad_front, a.z()},
                                      {a.h, a.r, a.stride_h, a.dilation_h, a.pad_top, a.p()},
                                      {a.w, a.s, a.stride_w, a.dilation_w, a.pad_left, a.q()}}};
-  const std::vector<AxisPart> depths = parts_of(axes[0]), rows = parts_of(axes[1]),
-                              columns = parts_of(axes[2]);
+  joined = joined && a.groups == 1;
+  const std::vector<AxisPart> depths = parts_of(axes[0], false), rows = parts_of(axes[1], joined),
+                              columns = parts_of(axes[2], joined);
   std::vector<ForwardPart> parts;
   for (const AxisPart& d : depths)
     for (const AxisPart& h : rows)

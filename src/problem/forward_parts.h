@@ -12,21 +12,24 @@
 namespace convtune {
 
 // Numbers of a tensor in another order: the result is dense, with these extents, the outermost first, and its
-// element stands at `begin` + the sum of index * step in the tensor.
+// element stands at `begin` + the sum of index * step in the tensor. Of a filter, residues along an axis from
+// `whole` on lack the first tap: it is 0 there.
 struct Gathering {
-  static constexpr std::size_t kAxes = 9;
+  static constexpr std::size_t kAxes = 9, kResidues = 1, kTaps = 6;  // first of three axes each
   std::int64_t begin = 0;
   std::array<std::int64_t, kAxes> extents{}, steps{};
+  std::array<std::int64_t, 3> whole{};  // 0: none lacks it
 
   std::int64_t elements() const;
-  std::int64_t source_of(std::int64_t i) const;
+  std::int64_t source_of(std::int64_t i) const;  // -1: of none
   bool operator==(const Gathering&) const = default;
 };
 
 // The place of a part's outputs along an axis of dx: that of residue `r` at position i lies at i * stride + r
-// - crop, and is left out where that is outside of [0, extent).
+// - crop, and is left out where that is outside of [0, extent). Residues from `whole` on lack the filter's
+// first tap, unless that is 0.
 struct PartAxis {
-  std::int64_t residues = 1, stride = 1, crop = 0, extent = 1;
+  std::int64_t residues = 1, stride = 1, crop = 0, extent = 1, whole = 0;
   bool operator==(const PartAxis&) const = default;
 };
 
@@ -45,10 +48,11 @@ struct ForwardPart {
 // The parts of a backward data problem; together they write each element of dx once. One part where strides
 // divide filters; else two along an axis: residues with one tap more than the others. The part with the most
 // products comes first. Empty for other directions, for strides over dilated filters, and for strides beyond
-// the filter, whose residues have no tap.
+// the filter, whose residues have no tap. With `joined`, rows and columns are one part each, some of whose
+// residues lack the first tap: for kernels that leave it out.
 //
 // Along an axis with stride s, dx at x = s * p + r - pad meets dy at p by tap r: all x of a residue of s have
 // the same taps, each s-th of the filter, on neighbours of dy.
-std::vector<ForwardPart> forward_parts(const ConvProblem& problem);
+std::vector<ForwardPart> forward_parts(const ConvProblem& problem, bool joined = false);
 
 }  // namespace convtune

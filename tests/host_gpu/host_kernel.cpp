@@ -1,8 +1,9 @@
 // One kernel on one problem with one config and in one mode, on the stand-ins:
-//   host_kernel ALGORITHM PROBLEM [CONFIG] [MODE]
+//   host_kernel ALGORITHM PROBLEM [CONFIG] [MODE] [special]
 // Without a config it takes the first that the algorithm lists. The mode is words of settings_of()
-// (launch.cpp). Tests print such lines; `gdb --args` goes before them. Exits with 0 where the result is
-// right, with 1 where it is not, and with 2 where it was asked for what there is not.
+// (launch.cpp). With `special` tensors have NaN and infinities, else integers. Tests print such lines; `gdb
+// --args` goes before them. Exits with 0 where the result is right, with 1 where it is not, and with 2 where
+// it was asked for what there is not.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,7 +18,7 @@ using namespace convtune;
 int main(int count, char** arguments) {
   const auto argument = [&](int i) { return i < count ? std::string(arguments[i]) : std::string(); };
   if (count < 3) {
-    fmt::print(stderr, "usage: host_kernel ALGORITHM PROBLEM [CONFIG] [MODE]\n");
+    fmt::print(stderr, "usage: host_kernel ALGORITHM PROBLEM [CONFIG] [MODE] [special]\n");
     return 2;
   }
   try {
@@ -34,8 +35,13 @@ int main(int count, char** arguments) {
     const Config config = argument(3).empty() ? (*algorithm)->candidates(problem, gpu.info()).front()
                                               : parse_config(argument(3));
     const auto executable = (*algorithm)->build(problem, gpu.info(), config);
-    Testbed bed(problem, gpu, TestData::integer, 5, 0);
-    const std::string fault = host_gpu_tests::fault_of(bed, *executable);
+    std::string fault;
+    const bool special = argument(5) == "special";
+    for (const std::uint64_t seed :
+         special ? std::vector<std::uint64_t>{5, 6, 7} : std::vector<std::uint64_t>{5}) {
+      Testbed bed(problem, gpu, special ? TestData::non_finite : TestData::integer, seed, 0);
+      fault += host_gpu_tests::fault_of(bed, *executable);
+    }
     fmt::print("{} on {} with {}: {}\n", (*algorithm)->name(), to_string(problem), to_string(config),
                fault.empty() ? "right" : fault);
     return fault.empty() ? 0 : 1;

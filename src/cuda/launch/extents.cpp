@@ -80,6 +80,12 @@ ConvExtents extents_of(const ConvProblem& a) {
           .bias_type = element_type_of(a.dtype.bias)};
 }
 
+ConvExtents extents_of(const Computed& part) {
+  ConvExtents extents = extents_of(static_cast<const ConvProblem&>(part));
+  extents.lies = part.lies;
+  return extents;
+}
+
 Computed computed_part(const ForwardPart& part) {
   Computed computed{part.problem, part.weights, part.bias};
   if (part.is_whole()) return computed;
@@ -96,7 +102,9 @@ Computed computed_part(const ForwardPart& part) {
                    .crop_w = small(w.crop),
                    .d = small(d.extent),
                    .h = small(h.extent),
-                   .w = small(w.extent)};
+                   .w = small(w.extent),
+                   .whole_h = small(h.whole),
+                   .whole_w = small(w.whole)};
   return computed;
 }
 

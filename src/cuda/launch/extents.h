@@ -28,6 +28,7 @@ Support fits_extents(const ConvProblem& problem);
 
 // For a problem that fits. A batch of 0 is planned and packed for as 1, and never run.
 ConvExtents extents_of(const ConvProblem& problem);
+ConvExtents extents_of(const Computed& part);
 
 // For every problem.
 ConvNumbers numbers_of(const ConvProblem& problem);

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "cuda/tile/arithmetic.h"
 
 namespace convtune::cuda {
@@ -15,10 +17,12 @@ std::string gathering_kernel(std::int64_t element_bytes) {
 }
 
 GatherAxes axes_of(const Gathering& what) {
-  static_assert(GatherAxes::kAxes == Gathering::kAxes);
+  static_assert(GatherAxes::kAxes == Gathering::kAxes && GatherAxes::kResidues == Gathering::kResidues &&
+                GatherAxes::kTaps == Gathering::kTaps);
   GatherAxes axes{.begin = what.begin, .elements = what.elements()};
   for (std::size_t i = 0; i < Gathering::kAxes; ++i)
     axes.extents[i] = what.extents[i], axes.steps[i] = what.steps[i];
+  std::ranges::copy(what.whole, axes.whole);
   return axes;
 }
 

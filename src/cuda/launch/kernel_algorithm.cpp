@@ -48,7 +48,7 @@ std::vector<Computed> KernelAlgorithm::parts(const ConvProblem& problem) const {
   if (moved.y) seen.layout = Layout::nhwc;
   seen = in_plane(seen);
   std::vector<Computed> computed;
-  for (const ForwardPart& part : forward_parts(seen)) {
+  for (const ForwardPart& part : forward_parts(seen, joins_residues())) {
     computed.push_back(computed_part(part));
     if (part.is_whole()) static_cast<ConvProblem&>(computed.back()) = in_plane(part.problem);
   }
@@ -61,12 +61,15 @@ std::vector<Computed> KernelAlgorithm::parts(const ConvProblem& problem) const {
 
 ChannelsLast KernelAlgorithm::converted(const ConvProblem& problem) const {
   ConvProblem seen = in_plane(problem);
+  bool between = false;
   if (seen.direction == Direction::backward_data) {
-    const std::vector<ForwardPart> parts = forward_parts(seen);
+    const std::vector<ForwardPart> parts = forward_parts(seen, joins_residues());
     if (parts.size() != 1 || !(stores_between() || parts.front().is_whole())) return {};
+    between = !parts.front().is_whole();
     seen = parts.front().is_whole() ? in_plane(parts.front().problem) : parts.front().problem;
   }
   if (!is_convertible(seen)) return {};
+  if (between && channels_last()) return {.x = true, .y = true};  // outputs are stored so
   if (has_depth() || !seen.has_depth()) return channels_last_of(seen);
   seen.layout = Layout::nhwc;
   const bool frames_are_images = !in_plane(seen).has_depth();

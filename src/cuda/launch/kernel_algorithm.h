@@ -67,6 +67,8 @@ class KernelAlgorithm : public Algorithm {
   virtual bool has_depth() const { return false; }
   // Tells whether it stores outputs between each other (ConvExtents::lies): strides of backward data.
   virtual bool stores_between() const { return false; }
+  // Tells whether it computes residues of rows and columns with a tap less beside the others.
+  virtual bool joins_residues() const { return false; }
   // The problem that the kernel computes, in two dimensions where it can be (problem/rewrite.h). Of a
   // backward data problem its forward parts (problem/forward_parts.h), that with the most products first,
   // where it has parts that the kernel can store: else the problem as it is.
@@ -227,7 +229,7 @@ class KernelAlgorithmOf : public KernelAlgorithm {
   // Conversions do not count: what they move, an L2 may hold.
   double bound_us(const ConvProblem& asked, const DeviceInfo&, const Config& config,
                   const Ceilings& ceilings) const final {
-    const ConvProblem problem = computed(asked);
+    const Computed problem = computed(asked);
     return 1e6 * std::max(flops(problem, kernel_of(problem, config)) /
                               ceilings.peak(element_row(problem.dtype.x).products),
                           problem.bytes() / ceilings.bytes_per_second);
@@ -247,13 +249,13 @@ class KernelAlgorithmOf : public KernelAlgorithm {
   }
 
  protected:
-  virtual Kernel kernel_of(const ConvProblem& problem, const Config& config) const {
+  virtual Kernel kernel_of(const Computed& problem, const Config& config) const {
     return from_config(config, Kernel{.conv = extents_of(problem)});
   }
   // Asked only for a problem that it takes: the configs worth a try, best first; whether there is one, for
   // those who know without ranking them; and why there is none.
-  virtual std::vector<Kernel> configs(const ConvProblem&, const DeviceInfo&) const = 0;
-  virtual bool has_configs(const ConvProblem& problem, const DeviceInfo& device) const {
+  virtual std::vector<Kernel> configs(const Computed&, const DeviceInfo&) const = 0;
+  virtual bool has_configs(const Computed& problem, const DeviceInfo& device) const {
     return !configs(problem, device).empty();
   }
   virtual std::string why_none(const ConvProblem&, const DeviceInfo&) const = 0;
@@ -318,24 +320,18 @@ class KernelAlgorithmOf : public KernelAlgorithm {
     else
       return 1;
   }
-  // The kernel of a part, which knows where its outputs lie.
-  Kernel kernel_of_part(const Computed& part, const Config& config) const {
-    Kernel kernel = kernel_of(part, config);
-    kernel.conv.lies = part.lies;
-    return kernel;
-  }
   Support takes_config(const Computed& problem, const DeviceInfo& device, const Config& config) const final {
-    const Support support = takes_kernel(kernel_of_part(problem, config), device);
+    const Support support = takes_kernel(kernel_of(problem, config), device);
     if (support) return support;
     return Support::no(to_string(config) +
                        " is not one of its configs for this problem: " + support.reason());
   }
   LaunchPlan launch_plan(const Computed& problem, const DeviceInfo& device,
                          const Config& config) const final {
-    return launch(kernel_of_part(problem, config), device);
+    return launch(kernel_of(problem, config), device);
   }
   TileWork tile_work(const Computed& problem, const DeviceInfo&, const Config& config) const final {
-    return counted(kernel_of_part(problem, config));
+    return counted(kernel_of(problem, config));
   }
 };
 

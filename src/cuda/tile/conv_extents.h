@@ -20,6 +20,7 @@ constexpr int size_of(ElementType type) {  // bytes
 struct ConvLies {
   int residues_d = 1, residues_h = 1, residues_w = 1, stride_d = 1, stride_h = 1, stride_w = 1;
   int crop_d = 0, crop_h = 0, crop_w = 0, d = 0, h = 0, w = 0;  // the last: extents of the tensor
+  int whole_h = 0, whole_w = 0;  // residues from this one on lack the filter's first row or column; 0: none
   static constexpr const char* kName = "ConvLies";
   template <class Self, class F>
   static constexpr void visit(Self& self, F&& field) {
@@ -28,7 +29,13 @@ struct ConvLies {
     field("stride_h", self.stride_h), field("stride_w", self.stride_w);
     field("crop_d", self.crop_d), field("crop_h", self.crop_h), field("crop_w", self.crop_w);
     field("d", self.d), field("h", self.h), field("w", self.w);
+    field("whole_h", self.whole_h), field("whole_w", self.whole_w);
   }
+  constexpr bool uneven() const { return whole_h > 0 || whole_w > 0; }
+  constexpr bool lacks_row(int residue) const {
+    return whole_h > 0 && residue / residues_w % residues_h >= whole_h;
+  }
+  constexpr bool lacks_column(int residue) const { return whole_w > 0 && residue % residues_w >= whole_w; }
   constexpr bool between() const { return w > 0; }  // else y is the tensor
   constexpr int residues() const { return residues_d * residues_h * residues_w; }
 };

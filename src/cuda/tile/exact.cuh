@@ -31,11 +31,18 @@ __device__ float exact_output(const void* __restrict__ x, const float* __restric
                               int filter, int p, int q, float residual = 0, int z = 0) {
   constexpr Packed kAt = config.packed();
   constexpr ConvExtents a = config.conv;
+  constexpr bool kUneven = a.lies.uneven();
   const int first_channel = filter / a.group_filters() * a.group_channels();
   const float* const taps = packed + kAt.exact_at() + static_cast<long long>(filter) * a.taps();
   const float sum = exact_sum(
       a, taps, p * a.stride_h - a.pad_top, q * a.stride_w - a.pad_left,
       [&](int channel, int frame, int row, int column) {
+        if constexpr (kUneven) {  // the weight is 0, and x may be infinite
+          const int residue = filter / a.group_results();
+          if ((row == p - a.pad_top && a.lies.lacks_row(residue)) ||
+              (column == q - a.pad_left && a.lies.lacks_column(residue)))
+            return 0.0f;
+        }
         return load_element<a.x_type>(x, a.input_offset(image, first_channel + channel, frame, row, column));
       },
       z * a.stride_d - a.pad_front);

@@ -23,7 +23,8 @@ std::vector<float> integers(int64_t count, std::uint64_t seed) {
 std::vector<float> gathered(const Gathering& what, const std::vector<float>& from) {
   std::vector<float> values(static_cast<std::size_t>(what.elements()));
   for (std::size_t i = 0; i < values.size(); ++i)
-    values[i] = from.at(static_cast<std::size_t>(what.source_of(static_cast<int64_t>(i))));
+    if (const int64_t source = what.source_of(static_cast<int64_t>(i)); source >= 0)
+      values[i] = from.at(static_cast<std::size_t>(source));
   return values;
 }
 
@@ -52,10 +53,10 @@ int64_t place_of(const ConvProblem& a, const ForwardPart& part, const Index& at)
 }
 
 // How many parts there are; each element must be written once, and as the oracle has it.
-std::size_t expect_right(const ConvProblem& a) {
+std::size_t expect_right(const ConvProblem& a, bool joined = false) {
   const std::vector<float> dy = integers(a.output_elements(), 1), w = integers(a.weight_elements(), 2),
                            bias = integers(a.c, 3), residual(static_cast<std::size_t>(a.input_elements()));
-  const std::vector<ForwardPart> parts = forward_parts(a);
+  const std::vector<ForwardPart> parts = forward_parts(a, joined);
   std::vector<int> written(static_cast<std::size_t>(a.input_elements()), parts.empty() ? 1 : 0);
   for (const ForwardPart& part : parts) {
     const ConvProblem& f = part.problem;
@@ -99,6 +100,7 @@ TEST(ForwardParts, TogetherAreTheGradient) {
     if (a.residual || a.dtype != DTypes(DType::f32)) continue;
     a.direction = Direction::backward_data, a.cache = 0;
     ++counts[expect_right(a)];
+    EXPECT_LE(expect_right(a, true), a.groups == 1 ? 2u : 8u) << "rows and columns are one part";
     if (testing::Test::HasFailure()) return;
   }
   for (const int parts : {0, 1, 2, 4}) EXPECT_GE(counts[parts], 20) << parts;
@@ -116,6 +118,10 @@ TEST(ForwardParts, OfCommonLayersAreOne) {
   EXPECT_EQ(part("mb1ic64ih28oc32kh4sh2ph1"), "mb1ic64ih28oc128kh2ph1");
   EXPECT_EQ(part("mb1ic64iw100oc32kw16sw8pw4"), "mb1ic64ih1iw100oc256kh1kw2ph0pw1");
   EXPECT_EQ(forward_parts(parse_problem("mb1ic64ih28oc32oh56kh3sh2ph1 dir=transposed")).size(), 4u);
+  const auto joined = forward_parts(parse_problem("mb1ic64ih28oc32oh56kh3sh2ph1 dir=transposed"), true);
+  ASSERT_EQ(joined.size(), 1u);
+  EXPECT_EQ(key(joined.front().problem), "mb1ic64ih28oc128kh2ph1");
+  EXPECT_EQ(joined.front().height.whole, 1) << "of two residues one has both taps";
   EXPECT_TRUE(forward_parts(parse_problem("mb1ic64ih28oc32kh1sh2 dir=bwd_d")).empty());
   EXPECT_TRUE(forward_parts(parse_problem("mb1ic64ih28oc32kh3sh2dh1 dir=bwd_d")).empty());
   EXPECT_TRUE(forward_parts(parse_problem("mb1ic64ih28oc32kh3")).empty());

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cuda/algorithms/direct_body_half_sm90/axis.h"
+#include "cuda/algorithms/direct_body_half_sm90/weights.h"
 #include "cuda/tile/arithmetic.h"
 #include "cuda/tile/conv_extents.h"
 #include "cuda/tile/packed.h"
@@ -46,8 +47,9 @@ struct DirectBodyHalfSm90 {
   // is zero, whatever the next group has there. In three dimensions, with one group, volumes are that extent,
   // and what is said of images holds for frames ----
   constexpr bool pointwise() const {
-    return !conv.has_depth() && conv.r == 1 && conv.s == 1 && conv.stride_h == 1 && conv.stride_w == 1 &&
-           conv.pad_top == 0 && conv.pad_left == 0 && conv.p == conv.h && conv.q == conv.w;
+    return !conv.has_depth() && !conv.lies.between() && conv.r == 1 && conv.s == 1 && conv.stride_h == 1 &&
+           conv.stride_w == 1 && conv.pad_top == 0 && conv.pad_left == 0 && conv.p == conv.h &&
+           conv.q == conv.w;
   }
   constexpr bool folds() const {
     return conv.groups == 1 && !conv.has_depth() && conv.s > 1 && conv.stride_w == conv.s &&
@@ -135,6 +137,27 @@ struct DirectBodyHalfSm90 {
     return all;
   }
   constexpr int stage_frame(int stage) const { return stage / phases() % conv.t; }
+  // ---- Residues of a stride (ConvLies) that lack the filter's first row or column have tiles of their own,
+  // which leave it out ----
+  constexpr int sets() const { return conv.lies.uneven() ? conv.lies.residues() : conv.groups; }
+  constexpr int set_filters() const { return conv.k / sets(); }
+  struct Taps {
+    int row, column;  // the first of each
+    constexpr bool has(int some_row, int some_column) const {
+      return some_row >= row && some_column >= column;
+    }
+  };
+  constexpr Taps tile_taps(int tile) const {
+    if (!conv.lies.uneven()) return {0, 0};
+    const int residue = tile % filter_tiles() / group_tiles();
+    return {conv.lies.lacks_row(residue), conv.lies.lacks_column(residue)};
+  }
+  constexpr int tile_steps(int tile) const {  // that frames of the filter do not leave out
+    const Taps first = tile_taps(tile);
+    return chunks() * (vertical().filter - first.row) * (horizontal().filter - first.column);
+  }
+  constexpr int least_rows() const { return vertical().least_taps() - (conv.lies.whole_h > 0); }
+  constexpr int least_columns() const { return horizontal().least_taps() - (conv.lies.whole_w > 0); }
   constexpr int step_frame(int step) const { return step / (taps() / conv.t) % conv.t; }
   constexpr int first_row(int stage) const { return stage / horizontal().phases() % vertical().phases(); }
   constexpr int first_column(int stage) const { return stage % horizontal().phases(); }
@@ -157,8 +180,8 @@ struct DirectBodyHalfSm90 {
   // x; blocks of a cluster have neighbouring outputs ----
   constexpr int consumer_filters() const { return 64 * filter_blocks; }
   constexpr int filters() const { return consumer_filters() * (ping_pong ? 1 : consumers); }
-  constexpr int group_tiles() const { return ceil_div(conv.group_filters(), filters()); }
-  constexpr int filter_tiles() const { return conv.groups * group_tiles(); }
+  constexpr int group_tiles() const { return ceil_div(set_filters(), filters()); }
+  constexpr int filter_tiles() const { return sets() * group_tiles(); }
   constexpr int column_tiles() const { return ceil_div(horizontal().output, columns); }
   constexpr int row_tiles() const { return ceil_div(vertical().output, rows); }
   constexpr int image_tiles() const { return ceil_div(batch(), images); }
@@ -167,7 +190,8 @@ struct DirectBodyHalfSm90 {
   }
   constexpr long long tiles() const { return ceil_div(output_tiles(), cluster) * filter_tiles(); }
   struct Corner {
-    int image, row, column, volume, group, filter;  // the filter is one of the group's
+    int image, row, column, volume, group, filter;  // the filter is one of the set's
+    int set;                                        // the group, or a residue of all channels
     // Coordinate of the extent that volumes and groups share.
     constexpr int part() const { return volume + group; }
   };
@@ -180,7 +204,8 @@ struct DirectBodyHalfSm90 {
             plane % column_tiles() * columns,
             conv.has_depth() ? above : 0,
             conv.groups == 1 ? 0 : tile % filter_tiles() / group_tiles(),
-            tile % group_tiles() * filters()};
+            tile % group_tiles() * filters(),
+            sets() == 1 ? 0 : tile % filter_tiles() / group_tiles()};
   }
   constexpr int threads() const { return 128 * (consumers + 1); }
 
@@ -211,10 +236,7 @@ struct DirectBodyHalfSm90 {
   static constexpr int kMostSharing = 1, kLargeInput = 24 << 20;  // bytes
   constexpr int row_bytes() const { return 2 * channels; }
   constexpr int pieces() const { return channels / 8; }  // 16 bytes each, exchanged as TMA and wgmma have it
-  static constexpr int exchanged(int row, int piece, int pieces) {
-    return piece ^ (row * pieces / 8 % pieces);
-  }
-  constexpr int exchanged(int row, int piece) const { return exchanged(row, piece, pieces()); }
+  constexpr int exchanged(int row, int piece) const { return exchanged_piece(row, piece, pieces()); }
   constexpr int input_bytes() const {
     return pixels_first() ? ceil_div(positions(), 64) * block_bytes() : box_pixels() * row_bytes();
   }
@@ -246,15 +268,18 @@ struct DirectBodyHalfSm90 {
   // ---- Weights: a stage is a tap's, [filter][channels of a stage]. All may stay, where the grid is a
   // multiple of the filters' tiles, so that a block meets one of these only ----
   constexpr int weight_bytes() const { return filters() * row_bytes(); }
-  constexpr bool weights_stay() const { return filter_tiles() <= kMostStay && weight_stages == steps(); }
+  constexpr bool weights_stay() const {
+    return filter_tiles() <= kMostStay && weight_stages == steps() && !conv.lies.uneven();
+  }
   static constexpr int kMostStay = 4;
 
   // How many steps a consumer is behind the one before: its products fill the time in which that one stores.
   // The rings hold so many, whatever the consumer behind still reads.
   constexpr int lead() const {
     if (ping_pong || consumers == 1) return 0;
-    const int loaded = input_stages * vertical().least_taps() * horizontal().least_taps();
-    const int least_steps = skips_frames() ? steps() / conv.t * least_frames() : steps();
+    const int loaded = input_stages * least_rows() * least_columns();
+    const int frame_steps = conv.lies.uneven() ? chunks() * least_rows() * least_columns() : steps() / conv.t;
+    const int least_steps = frame_steps * (skips_frames() ? least_frames() : conv.t);
     return lesser(lesser(weights_stay() ? steps() : weight_stages, loaded) - 1, least_steps / 2);
   }
 
@@ -267,7 +292,13 @@ struct DirectBodyHalfSm90 {
   }
   static constexpr int staged_at(int row, int piece) { return row * 128 + (piece ^ (row % 8)) * 16; }
   // Tells whether rows of y are whole pieces of 16 bytes, as TMA asks for.
-  constexpr bool wide_stores() const { return aligned && conv.group_filters() % 8 == 0 && !nchw; }
+  constexpr bool wide_stores() const {
+    return aligned && conv.group_filters() % 8 == 0 && !nchw && !conv.lies.between();
+  }
+  // Outputs between each other go in such pieces, which are of one pixel of y.
+  constexpr bool piece_stores() const {
+    return aligned && conv.lies.between() && conv.group_results() % 8 == 0;
+  }
 
   // Tells whether the residual is brought to L2 with x, a few tiles before consumers ask for it. Only where a
   // tile's products are too few for its way from memory: others become 2 % slower.
@@ -315,35 +346,7 @@ struct DirectBodyHalfSm90 {
   // ---- Packed weights, in halves: [filter tile][step][filter][piece, exchanged][8] ----
   constexpr long long tile_weights() const { return 1LL * steps() * filters() * channels; }
   constexpr Packed packed() const { return {filter_tiles() * tile_weights() / 2, conv.weights(), conv.k}; }
-  // Their order, in numbers of its own: the kernel that packs has them as constants.
-  struct Weights {
-    int channels, filters, steps, pieces, group_tiles, group_filters, group_channels, depth, folded;
-    int taps, plane_taps, columns, row_phases, column_phases, row_period, column_period;
-    long long tile_weights;
-
-    // The tap that is so many-th of some channels.
-    constexpr int tap_of(int step) const {
-      if (row_phases * column_phases == 1) return step;
-      const int first = step / plane_taps * plane_taps;  // of the frame
-      int left = step - first;
-      for (int phase = 0; phase < row_phases * column_phases; ++phase)
-        for (int row = phase / column_phases; row < plane_taps / columns; row += row_period)
-          for (int column = phase % column_phases; column < columns; column += column_period)
-            if (left-- == 0) return first + row * columns + column;
-      return 0;
-    }
-    constexpr long long source_of(long long i) const {
-      const int row = static_cast<int>(i / channels % filters);
-      const int step = static_cast<int>(i / (filters * channels) % steps);
-      const int tile = static_cast<int>(i / tile_weights), filter = tile % group_tiles * filters + row;
-      const int piece = exchanged(row, static_cast<int>(i / 8 % pieces), pieces);
-      const int channel = step / taps * channels + piece * 8 + static_cast<int>(i % 8);
-      if (filter >= group_filters || channel >= depth) return -1;
-      const long long first = 1LL * (tile / group_tiles) * group_filters;
-      return ((first + filter) * group_channels + channel % group_channels) * taps * folded +
-             tap_of(step % taps) * folded + channel / group_channels;
-    }
-  };
+  using Weights = BodyWeights;
   constexpr Weights weights() const {
     const BodyAxis down = vertical(), across = horizontal();
     return {.channels = channels,
@@ -351,7 +354,7 @@ struct DirectBodyHalfSm90 {
             .steps = steps(),
             .pieces = pieces(),
             .group_tiles = group_tiles(),
-            .group_filters = conv.group_filters(),
+            .group_filters = set_filters(),
             .group_channels = conv.group_channels(),
             .depth = depth(),
             .folded = folded(),
@@ -371,6 +374,7 @@ struct DirectBodyHalfSm90 {
     if (!is_in_range(*this) || channels % 32 != 0) return false;
     if (rows > vertical().output || columns > horizontal().output || images > batch()) return false;
     if (images > 1 && (rows != vertical().output || pixels_first() || cache > 0)) return false;
+    if (conv.lies.between() && nchw) return false;
     if (pixels_first() && columns % kPixels != 0) return false;
     if (pitch() * horizontal().stride > 256 || images * conv.stride_d > 256 ||
         box_rows() * (splits_rows() ? 1 : vertical().stride) > 256)

@@ -22,7 +22,7 @@ using Kernel = DirectBodyHalfSm90;
 constexpr int kMostInputStages = 4, kMostWeightStages = 8;
 
 // Without its choices. An x in NCHW is taken as it lies where that is possible.
-Kernel plain(const ConvProblem& problem) {
+Kernel plain(const Computed& problem) {
   Kernel kernel{.conv = extents_of(problem),
                 .cache = static_cast<int>(problem.cache),
                 .nchw = problem.layout == Layout::nchw};
@@ -71,9 +71,20 @@ double frames_share(const Kernel& a) {
   return frames / a.image_tiles() / a.conv.t;
 }
 
+// The share of a tile's steps that is not left out, where residues lack taps: of tiles on average.
+double taps_share(const Kernel& a) {
+  const ConvLies& lies = a.conv.lies;
+  const double rows =
+      lies.whole_h > 0 ? 1 - 1.0 * (lies.residues_h - lies.whole_h) / lies.residues_h / a.conv.r : 1;
+  const double columns =
+      lies.whole_w > 0 ? 1 - 1.0 * (lies.residues_w - lies.whole_w) / lies.residues_w / a.conv.s : 1;
+  return rows * columns;
+}
+
 TileWork work_of(const Kernel& a) {
-  const double share = frames_share(a), steps = share * a.steps(), blocks = a.filters() / 64;
-  const double groups = share * a.all_products() * blocks;  // wgmma's
+  const double share = frames_share(a), taps = share * taps_share(a);
+  const double steps = taps * a.steps(), blocks = a.filters() / 64;
+  const double groups = taps * a.all_products() * blocks;  // wgmma's
   const double computed = 1.0 * a.positions() * a.filters(), residual = a.conv.residual ? 2 : 1;
   const double weights = a.weights_stay() ? 0 : steps * a.weight_bytes();
   const double inputs = share * a.stages() * a.input_bytes();
@@ -95,7 +106,9 @@ TileWork work_of(const Kernel& a) {
   // Stages of one tap each are what in_flight_bytes is for.
   if (a.taps() > a.chunk_stages()) work.multiply.waits += stalled_cycles(a) / kWaitCycles;
   Phase store;
-  store.instructions = computed / 32 * (5 + (a.nchw ? 20.0 / a.run() + 1.0 / a.piece() : 0)) * residual;
+  const bool between = a.conv.lies.between();
+  const double moved = a.nchw ? 20.0 / a.run() + 1.0 / a.piece() : between ? a.piece_stores() ? 4 : 30 : 0;
+  store.instructions = computed / 32 * (5 + moved) * residual;
   store.wavefronts = computed * 2 * 2 / 128 * residual;
   store.l2_bytes = a.conv.residual ? 2 * computed : 0;
   add_epilogue(store, a.conv, computed);
@@ -104,7 +117,8 @@ TileWork work_of(const Kernel& a) {
   work.stored_beside_cycles = work.multiply.products / a.consumers * a.lead() / steps;
   // Neighbours store the rest of a sector at nearly the same time, in L2.
   const int in_row = a.columns == a.horizontal().output ? a.rows * a.columns : greater(a.columns, 16);
-  const int in_a_piece = a.nchw ? in_row : lesser(a.consumer_filters(), a.conv.group_filters());
+  const int in_a_piece =
+      a.nchw ? in_row : lesser(a.consumer_filters(), between ? a.conv.group_results() : a.set_filters());
   store_in_pieces(work, outputs_of(a.conv) / work.tiles, in_a_piece, 2);
   return work;
 }
@@ -154,7 +168,7 @@ TensorMaps maps_of(const Kernel& kernel) {
     y.extents[2] = wide(volumes);
     y.strides[1] = output_row * wide(rows.output) * wide(kernel.batch());
   }
-  const bool stores = kernel.conv.group_filters() % 8 == 0 && !kernel.nchw;
+  const bool stores = kernel.conv.group_filters() % 8 == 0 && !kernel.nchw && !kernel.conv.lies.between();
   const auto map = [&](Operand operand, bool used) {
     return used ? TensorMapGroup{operand, {y}} : TensorMapGroup{Operand::x, {x}};
   };
@@ -212,14 +226,18 @@ class DirectBodyHalf final : public KernelAlgorithmOf<Kernel> {
 
  private:
   bool has_depth() const override { return true; }
+  bool stores_between() const override { return true; }
+  bool joins_residues() const override { return true; }
   ChannelsLast channels_last() const override { return {.x = true}; }
-  ChannelsLast channels_last_of(const ConvProblem& a) const override { return {.x = plain(a).conv.nhwc}; }
+  ChannelsLast channels_last_of(const ConvProblem& a) const override {
+    return {.x = plain(Computed{a}).conv.nhwc};
+  }
   Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
     if (Support support = first_refusal(
             {needs_sm90(device), takes_half_frames_and_caches(a), takes_wide_groups(a), fits_extents(a)});
         !support)
       return support;
-    const Kernel kernel = plain(a);
+    const Kernel kernel = plain(Computed{a});
     if (kernel.depth() % 8 != 0)
       return Support::no(fmt::format("it is for multiples of 8 input channels, not for {}", a.c));
     if (!kernel.can_load())
@@ -228,7 +246,7 @@ class DirectBodyHalf final : public KernelAlgorithmOf<Kernel> {
           "divide the image; frames are of one group");
     return Support::yes();
   }
-  Kernel kernel_of(const ConvProblem& problem, const Config& config) const override {
+  Kernel kernel_of(const Computed& problem, const Config& config) const override {
     return from_config(config, plain(problem));
   }
   std::string why_none(const ConvProblem&, const DeviceInfo&) const override {
@@ -254,11 +272,11 @@ class DirectBodyHalf final : public KernelAlgorithmOf<Kernel> {
   TileWork counted(const Kernel& kernel) const override { return work_of(kernel); }
   double flops(const ConvProblem&, const Kernel& a) const override {
     return 2.0 * static_cast<double>(a.output_tiles()) * a.filter_tiles() * a.positions() * a.filters() *
-           a.all_products() * 16 * frames_share(a);
+           a.all_products() * 16 * frames_share(a) * taps_share(a);
   }
 
   // The best by the model of time, each with the most stages that there is room for.
-  std::vector<Kernel> configs(const ConvProblem& a, const DeviceInfo& device) const override {
+  std::vector<Kernel> configs(const Computed& a, const DeviceInfo& device) const override {
     const Target target = target_of(device);
     std::vector<Ranked<Kernel>> ranked;
     const auto add = [&](Kernel kernel) {
@@ -302,7 +320,7 @@ class DirectBodyHalf final : public KernelAlgorithmOf<Kernel> {
           for (const auto& [consumers, ping_pong] :
                {std::tuple{2, false}, {2, true}, {1, false}, {3, false}}) {
             kernel.consumers = consumers, kernel.ping_pong = ping_pong;
-            if (kernel.filters() - kernel.consumer_filters() >= kernel.conv.group_filters()) continue;
+            if (kernel.filters() - kernel.consumer_filters() >= kernel.set_filters()) continue;
             add_all(kernel);
           }
         }

@@ -51,7 +51,13 @@ struct Rings {
   Ring<config.weight_stages> weights;
 
   __device__ void skip_tile(int tile) {
-    if constexpr (config.skips_frames()) {
+    if constexpr (config.conv.lies.uneven()) {
+      const int frames = frames_that_count<config>(tile).count(), steps = frames * config.tile_steps(tile);
+#pragma unroll 1
+      for (int i = 0; i < frames * config.chunks(); ++i) inputs.template skip<1>();
+#pragma unroll 1
+      for (int i = 0; i < steps; ++i) weights.template skip<1>();
+    } else if constexpr (config.skips_frames()) {
       const int frames = config.tile_frames(tile).count();
 #pragma unroll 1
       for (int frame = 0; frame < frames; ++frame) skip<config.conv.t>();
@@ -74,6 +80,7 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, Rings<config>& ring
                                          int consumer, int tile, bool first_tile, const Seen& seen) {
   constexpr auto kAt = config.smem();
   const DirectBodyHalfSm90::Frames frames = frames_that_count<config>(tile);
+  const DirectBodyHalfSm90::Taps taps = config.tile_taps(tile);
   constexpr bool kBf16 = config.conv.x_type == ElementType::bf16, kStay = config.weights_stay();
   constexpr BodyAxis kRows = config.vertical(), kColumns = config.horizontal();
   constexpr int kAll = config.products(0), kLast = config.products(config.steps() - 1);  // per step
@@ -102,9 +109,10 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, Rings<config>& ring
     const unsigned inputs = rings.inputs.slot * (config.input_stage_bytes() / 16);
     bool first_of_stage = true;
 #pragma unroll 1
-    for (int row = config.first_row(stage); row < kRows.filter; row += kRows.period())
+    for (int row = config.first_row(stage) + taps.row; row < kRows.filter; row += kRows.period())
 #pragma unroll 1
-      for (int column = config.first_column(stage); column < kColumns.filter; column += kColumns.period()) {
+      for (int column = config.first_column(stage) + taps.column; column < kColumns.filter;
+           column += kColumns.period()) {
         const unsigned weights = kStay ? step : rings.weights.slot;
         if constexpr (kStay) {
           if (first_tile) ptx::mbarrier_wait(smem + kAt.weights_full + 8 * weights, 0);

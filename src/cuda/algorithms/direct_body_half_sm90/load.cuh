@@ -209,9 +209,12 @@ __device__ void load_weights(const unsigned* __restrict__ packed, unsigned smem)
     const char* const from = reinterpret_cast<const char*>(packed) +
                              1LL * (tile % config.filter_tiles()) * config.steps() * kBytes;
     const DirectBodyHalfSm90::Frames frames = frames_that_count<config>(tile);
+    const DirectBodyHalfSm90::Taps taps = config.tile_taps(tile);
 #pragma unroll 1
     for (int step = 0; step < config.steps(); ++step) {
       if (config.skips_frames() && !frames.has(config.step_frame(step))) continue;
+      if constexpr (config.conv.lies.uneven())
+        if (!taps.has(step / config.conv.s % config.conv.r, step % config.conv.s)) continue;
       ring.wait_empty(smem + kAt.weights_empty);
       const unsigned to = smem + kAt.weights + ring.slot * kBytes;
       const unsigned full = ring.barrier(smem + kAt.weights_full);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "cuda/algorithms/direct_body_half_sm90/load.cuh"
+#include "cuda/algorithms/direct_body_half_sm90/run.cuh"
 #include "cuda/tile/exact.cuh"
 
 namespace convtune::direct_body_half_sm90 {
@@ -15,55 +16,6 @@ using Sums = float[config.filter_blocks][config.positions() / 2];
 // The biases of a thread: of its two filters of each block.
 template <DirectBodyHalfSm90 config>
 using Biases = float[config.filter_blocks][2];
-
-// Halves beside each other: in a tensor from a multiple of as many on, in shared memory of kPiece.
-template <int kHalves, int kPiece>
-struct Run {
-  static constexpr int kWords = greater(kHalves / 2, 1);
-  unsigned words[kWords];
-
-  __device__ __forceinline__ void load(const unsigned short* __restrict__ from) {
-    if constexpr (kHalves == 1) words[0] = *from;
-    if constexpr (kHalves == 2) words[0] = *reinterpret_cast<const unsigned*>(from);
-    if constexpr (kHalves == 4) {
-      const uint2 two = *reinterpret_cast<const uint2*>(from);
-      words[0] = two.x, words[1] = two.y;
-    }
-    if constexpr (kHalves == 8) {
-      const uint4 four = *reinterpret_cast<const uint4*>(from);
-      words[0] = four.x, words[1] = four.y, words[2] = four.z, words[3] = four.w;
-    }
-  }
-  __device__ __forceinline__ void store(unsigned short* __restrict__ to) const {
-    if constexpr (kHalves == 1) *to = static_cast<unsigned short>(words[0]);
-    if constexpr (kHalves == 2) *reinterpret_cast<unsigned*>(to) = words[0];
-    if constexpr (kHalves == 4) *reinterpret_cast<uint2*>(to) = {words[0], words[1]};
-    if constexpr (kHalves == 8) *reinterpret_cast<uint4*>(to) = {words[0], words[1], words[2], words[3]};
-  }
-  __device__ __forceinline__ void load_shared(unsigned from) {
-    if constexpr (kPiece == 8) {
-      ptx::ld_shared_v4(words, from);
-    } else {
-#pragma unroll
-      for (int i = 0; i < kWords; ++i) {
-        words[i] = kPiece > 1 ? ptx::ld_shared(from + 4 * i) : ptx::ld_shared_u16(from + 4 * i);
-        if constexpr (kHalves > 1 && kPiece == 1) words[i] |= ptx::ld_shared_u16(from + 4 * i + 2) << 16;
-      }
-    }
-  }
-  __device__ __forceinline__ void store_shared(unsigned to) const {
-    if constexpr (kPiece == 8) {
-      ptx::st_shared_v4(to, words);
-    } else {
-#pragma unroll
-      for (int i = 0; i < kWords; ++i) {
-        if constexpr (kPiece > 1) ptx::st_shared(to + 4 * i, words[i]);
-        if constexpr (kPiece == 1) ptx::st_shared_u16(to + 4 * i, words[i]);
-        if constexpr (kHalves > 1 && kPiece == 1) ptx::st_shared_u16(to + 4 * i + 2, words[i] >> 16);
-      }
-    }
-  }
-};
 
 template <DirectBodyHalfSm90 config>
 struct Store {
@@ -91,7 +43,7 @@ struct Store {
 
   // The consumer's first filter, of all groups'.
   __device__ __forceinline__ int first_filter() const {
-    return corner.group * a.group_filters() + corner.filter;
+    return corner.set * config.set_filters() + corner.filter;
   }
 
   // The index of a pixel of y, counted through all images: ints where these do.
@@ -104,6 +56,10 @@ struct Store {
   template <class Pixel>
   __device__ static long long offset(Pixel pixel, int filter) {
     constexpr int kPlane = a.z * a.p * a.q;
+    if constexpr (a.lies.between())  // negative where y has no such pixel
+      return a.stored_offset(static_cast<int>(pixel / kPlane), filter,
+                             static_cast<int>(pixel / (a.p * a.q) % a.z), static_cast<int>(pixel / a.q % a.p),
+                             static_cast<int>(pixel % a.q));
     return config.nchw ? (1LL * (pixel / kPlane) * a.k + filter) * kPlane + pixel % kPlane
                        : 1LL * pixel * a.k + filter;
   }
@@ -120,12 +76,42 @@ struct Store {
       const int row = corner.row + index / config.columns % config.rows;
       const int pixel_column = corner.column + index % config.columns;
       if (image >= config.batch() || row >= kRows || pixel_column >= kColumns ||
-          corner.volume >= config.volumes() || corner.filter + column >= a.group_filters())
+          corner.volume >= config.volumes() || corner.filter + column >= config.set_filters())
         continue;
       const unsigned at =
           staging + column / 64 * kBlockBytes + config.staged_at(index, column % 64 / 8) + column % 8 * 2;
       f(at, (kOne * (corner.volume * config.batch() + image) * kRows + row) * kColumns + pixel_column,
         first_filter() + column);
+    }
+  }
+
+  // f(address, offset in y) for this thread's pieces of 8 filters, of those that y has, where outputs lie
+  // between each other. A thread has the same filters of every so many-th output.
+  template <class F>
+  __device__ __forceinline__ void for_pieces(const F& f) const {
+    constexpr ConvLies lies = a.lies;
+    constexpr int kPieces = config.consumer_filters() / 8, kOutputs = config.tile_outputs();
+    constexpr int kResults = a.group_results();  // of one group
+    const int piece = thread % kPieces, column = piece * 8, filter = first_filter() + column;
+    if (corner.filter + column >= config.set_filters()) return;
+    const int residue = filter % a.group_filters() / kResults;
+    const int channel = filter / a.group_filters() * kResults + filter % kResults;
+    const int first_w = residue % lies.residues_w - lies.crop_w;
+    const int first_h = residue / lies.residues_w % lies.residues_h - lies.crop_h;
+    const int first_d = residue / (lies.residues_w * lies.residues_h) - lies.crop_d;
+#pragma unroll 2
+    for (int index = thread / kPieces; index < kOutputs; index += 128 / kPieces) {
+      const int image = corner.image + index / (config.rows * config.columns);
+      const int row = corner.row + index / config.columns % config.rows;
+      const int pixel_column = corner.column + index % config.columns;
+      const int volume = a.has_depth() ? corner.volume : image, frame = a.has_depth() ? image : 0;
+      const int w = pixel_column * lies.stride_w + first_w, h = row * lies.stride_h + first_h;
+      const int d = frame * lies.stride_d + first_d;
+      if (image >= config.batch() || row >= kRows || pixel_column >= kColumns || volume >= a.n || w < 0 ||
+          w >= lies.w || h < 0 || h >= lies.h || d < 0 || d >= lies.d)
+        continue;
+      f(staging + column / 64 * kBlockBytes + config.staged_at(index, piece % 8),
+        (((1LL * volume * lies.d + d) * lies.h + h) * lies.w + w) * (a.groups * kResults) + channel);
     }
   }
 
@@ -162,8 +148,8 @@ struct Store {
 #pragma unroll
           for (int i = 0; i < kAtOnce; ++i) {
             const int filter = (step + i) * kAbreast / 16 * 64 + (step + i) * kAbreast % 16;
-            if (a.group_filters() % config.filters() == 0 ||
-                corner.filter + first + filter < a.group_filters())
+            if (config.set_filters() % config.filters() == 0 ||
+                corner.filter + first + filter < config.set_filters())
               f(some[i], from_first + 1LL * filter * kPlane, at + filter * config.staged_pitch());
           }
         };
@@ -206,9 +192,15 @@ struct Store {
         ptx::load_box_if(to, &maps.residual, filter, corner.column, corner.part(), corner.row, corner.image,
                          residual_full, mine);
       });
+    } else if constexpr (a.residual && config.piece_stores()) {
+      for_pieces([&](unsigned to, long long at) {
+        const uint4 words = *reinterpret_cast<const uint4*>(residual + at);
+        ptx::st_shared_v4(to, {words.x, words.y, words.z, words.w});
+      });
     } else if constexpr (a.residual) {
       for_elements([&](unsigned at, auto pixel, int filter) {
-        ptx::st_shared_u16(at, residual[offset(pixel, filter)]);
+        const long long from = offset(pixel, filter);
+        if (!a.lies.between() || from >= 0) ptx::st_shared_u16(at, residual[from]);
       });
     }
   }
@@ -220,7 +212,7 @@ struct Store {
     for (int i = 0; i < 2 * kBlocks; ++i) {
       const int filter = first + 64 * (i / 2) + 8 * (i % 2);
       biases[i / 2][i % 2] =
-          corner.filter + filter < a.group_filters() ? __ldg(bias + first_filter() + filter) : 0;
+          corner.filter + filter < config.set_filters() ? __ldg(bias + first_filter() + filter) : 0;
     }
   }
 
@@ -295,9 +287,17 @@ struct Store {
       if (thread == 0) ptx::bulk_commit_group();
     } else {
       sync();
-      for_elements([&](unsigned at, auto pixel, int filter) {
-        y[offset(pixel, filter)] = static_cast<unsigned short>(ptx::ld_shared_u16(at));
-      });
+      if constexpr (config.piece_stores())
+        for_pieces([&](unsigned from, long long at) {
+          unsigned words[4];
+          ptx::ld_shared_v4(words, from);
+          *reinterpret_cast<uint4*>(y + at) = {words[0], words[1], words[2], words[3]};
+        });
+      else
+        for_elements([&](unsigned at, auto pixel, int filter) {
+          const long long to = offset(pixel, filter);
+          if (!a.lies.between() || to >= 0) y[to] = static_cast<unsigned short>(ptx::ld_shared_u16(at));
+        });
       sync();  // before a residual comes
     }
   }
@@ -308,6 +308,7 @@ struct Store {
                               unsigned short* __restrict__ y) const {
     for_elements([&](unsigned, auto pixel, int filter) {
       const long long output = offset(pixel, filter);
+      if (a.lies.between() && output < 0) return;
       float other = 0;
       if constexpr (a.residual) other = load_element<a.y_type>(residual, output);
       const int frame = static_cast<int>(pixel / (a.p * a.q)), row = static_cast<int>(pixel / a.q % a.p);

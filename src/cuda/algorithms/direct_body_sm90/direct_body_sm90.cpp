@@ -106,7 +106,7 @@ class DirectBody final : public KernelAlgorithmOf<DirectBodySm90> {
     return Support::yes();
   }
 
-  DirectBodySm90 kernel_of(const ConvProblem& a, const Config& config) const override {
+  DirectBodySm90 kernel_of(const Computed& a, const Config& config) const override {
     return with_weight_stages(KernelAlgorithmOf::kernel_of(a, config));
   }
   std::string why_none(const ConvProblem&, const DeviceInfo&) const override {
@@ -136,7 +136,7 @@ class DirectBody final : public KernelAlgorithmOf<DirectBodySm90> {
   }
 
   // The best valid ones by the estimate.
-  std::vector<DirectBodySm90> configs(const ConvProblem& a, const DeviceInfo& device) const override {
+  std::vector<DirectBodySm90> configs(const Computed& a, const DeviceInfo& device) const override {
     const ConvExtents extents = extents_of(a);
     std::vector<Ranked<DirectBodySm90>> ranked;
     const DirectBodySm90 plain{.conv = extents};

@@ -159,7 +159,7 @@ class DirectDepthwise3d final : public KernelAlgorithmOf<Kernel> {
     return Support::yes();
   }
 
-  bool has_configs(const ConvProblem& a, const DeviceInfo& device) const override {
+  bool has_configs(const Computed& a, const DeviceInfo& device) const override {
     return !configs_of(extents_of(a), target_of(device)).empty();
   }
   std::string why_none(const ConvProblem& a, const DeviceInfo& device) const override {
@@ -170,7 +170,7 @@ class DirectDepthwise3d final : public KernelAlgorithmOf<Kernel> {
         least.smem_bytes(), target_of(device).smem_per_block, least.products(), Kernel::kMostProducts,
         least.live(), Kernel::kMostLive, least.strip_rows(), least.strip_columns(), Kernel::kMostWindow);
   }
-  std::vector<Kernel> configs(const ConvProblem& a, const DeviceInfo& device) const override {
+  std::vector<Kernel> configs(const Computed& a, const DeviceInfo& device) const override {
     std::vector<Ranked<Kernel>> ranked;
     const Target target = target_of(device);
     for (const Kernel& kernel : configs_of(extents_of(a), target)) {

@@ -131,14 +131,14 @@ class DirectDepthwiseHalfAlgorithm final : public KernelAlgorithmOf<DirectDepthw
     return fits_extents(a);
   }
 
-  bool has_configs(const ConvProblem& a, const DeviceInfo& device) const override {
+  bool has_configs(const Computed& a, const DeviceInfo& device) const override {
     return DirectDepthwiseHalf::least(extents_of(a)).valid(target_of(device).smem_per_block);
   }
   std::string why_none(const ConvProblem& a, const DeviceInfo&) const override {
     return fmt::format("an image of {}x{}x{} is too large, or {} blocks are", a.h, a.w, a.c,
                        DirectDepthwiseHalf::least(extents_of(a)).all_blocks());
   }
-  std::vector<DirectDepthwiseHalf> configs(const ConvProblem& a, const DeviceInfo& device) const override {
+  std::vector<DirectDepthwiseHalf> configs(const Computed& a, const DeviceInfo& device) const override {
     std::vector<Ranked<DirectDepthwiseHalf>> ranked;
     const Target target = target_of(device);
     for (const DirectDepthwiseHalf& kernel : configs_of(extents_of(a), target)) {

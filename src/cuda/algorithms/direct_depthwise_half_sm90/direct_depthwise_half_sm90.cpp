@@ -159,14 +159,14 @@ class DirectDepthwiseHalfSm90Algorithm final : public KernelAlgorithmOf<Kernel> 
     return fits_extents(a);
   }
 
-  bool has_configs(const ConvProblem& a, const DeviceInfo& device) const override {
+  bool has_configs(const Computed& a, const DeviceInfo& device) const override {
     return Kernel::least(extents_of(a)).valid(target_of(device).smem_per_block);
   }
   std::string why_none(const ConvProblem& a, const DeviceInfo&) const override {
     return fmt::format("an image of {}x{}x{} is too large, or {} tiles are", a.h, a.w, a.c,
                        Kernel::least(extents_of(a)).tiles());
   }
-  std::vector<Kernel> configs(const ConvProblem& a, const DeviceInfo& device) const override {
+  std::vector<Kernel> configs(const Computed& a, const DeviceInfo& device) const override {
     std::vector<Ranked<Kernel>> ranked;
     const Target target = target_of(device);
     for (const Kernel& kernel : configs_of(extents_of(a), target))

@@ -186,7 +186,7 @@ class DirectDepthwise final : public KernelAlgorithmOf<DirectDepthwiseSm80> {
     return Support::yes();
   }
 
-  bool has_configs(const ConvProblem& a, const DeviceInfo& device) const override {
+  bool has_configs(const Computed& a, const DeviceInfo& device) const override {
     return !configs_of(extents_of(a), target_of(device)).empty();
   }
   std::string why_none(const ConvProblem& a, const DeviceInfo& device) const override {
@@ -198,7 +198,7 @@ class DirectDepthwise final : public KernelAlgorithmOf<DirectDepthwiseSm80> {
         DirectDepthwiseSm80::kMostProducts, least.strip_rows(), least.strip_columns(),
         DirectDepthwiseSm80::kMostWindow);
   }
-  std::vector<DirectDepthwiseSm80> configs(const ConvProblem& a, const DeviceInfo& device) const override {
+  std::vector<DirectDepthwiseSm80> configs(const Computed& a, const DeviceInfo& device) const override {
     std::vector<Ranked<DirectDepthwiseSm80>> ranked;
     const Target target = target_of(device);
     for (const DirectDepthwiseSm80& kernel : configs_of(extents_of(a), target)) {

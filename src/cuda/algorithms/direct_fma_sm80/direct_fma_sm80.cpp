@@ -175,7 +175,7 @@ class DirectFma final : public KernelAlgorithmOf<DirectFmaSm80> {
   }
 
   // The best by the estimate.
-  std::vector<DirectFmaSm80> configs(const ConvProblem& a, const DeviceInfo& device) const override {
+  std::vector<DirectFmaSm80> configs(const Computed& a, const DeviceInfo& device) const override {
     const Target target = target_of(device);
     std::vector<Ranked<DirectFmaSm80>> all;
     const ConvExtents conv = extents_of(a);

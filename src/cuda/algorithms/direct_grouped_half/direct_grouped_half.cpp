@@ -132,7 +132,7 @@ class DirectGroupedHalfAlgorithm final : public KernelAlgorithmOf<DirectGroupedH
     return fits_extents(a);
   }
 
-  bool has_configs(const ConvProblem& a, const DeviceInfo& device) const override {
+  bool has_configs(const Computed& a, const DeviceInfo& device) const override {
     return DirectGroupedHalf::least(extents_of(a)).valid(target_of(device).smem_per_block);
   }
   std::string why_none(const ConvProblem& a, const DeviceInfo& device) const override {
@@ -143,7 +143,7 @@ class DirectGroupedHalfAlgorithm final : public KernelAlgorithmOf<DirectGroupedH
         least.smem_bytes(), target_of(device).smem_per_block, least.window_rows(),
         DirectGroupedHalf::kMostWindow, least.taps(), DirectGroupedHalf::kMostTaps);
   }
-  std::vector<DirectGroupedHalf> configs(const ConvProblem& a, const DeviceInfo& device) const override {
+  std::vector<DirectGroupedHalf> configs(const Computed& a, const DeviceInfo& device) const override {
     std::vector<Ranked<DirectGroupedHalf>> ranked;
     const Target target = target_of(device);
     for (const DirectGroupedHalf& kernel : configs_of(extents_of(a), target))

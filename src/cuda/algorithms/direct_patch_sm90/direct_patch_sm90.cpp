@@ -127,7 +127,7 @@ class DirectPatch final : public KernelAlgorithmOf<DirectPatchSm90> {
   }
 
   // The best valid ones by the estimate, each with as many stages as there is room for.
-  std::vector<DirectPatchSm90> configs(const ConvProblem& a, const DeviceInfo& device) const override {
+  std::vector<DirectPatchSm90> configs(const Computed& a, const DeviceInfo& device) const override {
     const ConvExtents extents = extents_of(a);
     std::vector<Ranked<DirectPatchSm90>> ranked;
     for (const int consumers : {3, 2, 1})

@@ -105,14 +105,14 @@ class DirectStemHalfAlgorithm final : public KernelAlgorithmOf<DirectStemHalf> {
     return Support::yes();
   }
 
-  bool has_configs(const ConvProblem& a, const DeviceInfo& device) const override {
+  bool has_configs(const Computed& a, const DeviceInfo& device) const override {
     return !configs_of(extents_of(a), target_of(device), has_wgmma(device)).empty();
   }
   std::string why_none(const ConvProblem&, const DeviceInfo& device) const override {
     return fmt::format("no tile's input fits the {} bytes of a block beside the weights",
                        target_of(device).smem_per_block);
   }
-  std::vector<DirectStemHalf> configs(const ConvProblem& a, const DeviceInfo& device) const override {
+  std::vector<DirectStemHalf> configs(const Computed& a, const DeviceInfo& device) const override {
     std::vector<Ranked<DirectStemHalf>> ranked;
     const Target target = target_of(device);
     for (const DirectStemHalf& kernel : configs_of(extents_of(a), target, has_wgmma(device)))

@@ -79,11 +79,11 @@ class DirectStem final : public KernelAlgorithmOf<DirectStemSm80> {
     return Support::yes();
   }
 
-  DirectStemSm80 kernel_of(const ConvProblem& a, const Config& config) const override {
+  DirectStemSm80 kernel_of(const Computed& a, const Config& config) const override {
     const DirectStemPlanned planned(a);
     return planned.laid_out(from_config(config, planned.plain()));
   }
-  bool has_configs(const ConvProblem& a, const DeviceInfo& device) const override {
+  bool has_configs(const Computed& a, const DeviceInfo& device) const override {
     return direct_stem_sm80_has_configs(DirectStemPlanned(a), target_of(device));
   }
   std::string why_none(const ConvProblem& a, const DeviceInfo&) const override {
@@ -97,7 +97,7 @@ class DirectStem final : public KernelAlgorithmOf<DirectStemSm80> {
         least.smem_bytes(), least.instructions(), smem_per_block_anywhere(),
         DirectStemSm80::kMostInstructions);
   }
-  std::vector<DirectStemSm80> configs(const ConvProblem& a, const DeviceInfo& device) const override {
+  std::vector<DirectStemSm80> configs(const Computed& a, const DeviceInfo& device) const override {
     std::vector<Ranked<DirectStemSm80>> ranked;
     const DirectStemPlanned planned(a);
     const Target target = target_of(device);

@@ -80,7 +80,7 @@ class DirectStem final : public KernelAlgorithmOf<DirectStemSm90> {
     return Support::yes();
   }
 
-  bool has_configs(const ConvProblem& a, const DeviceInfo&) const override {
+  bool has_configs(const Computed& a, const DeviceInfo&) const override {
     return !configs_of(extents_of(a)).empty();
   }
   std::string why_none(const ConvProblem& a, const DeviceInfo&) const override {
@@ -95,7 +95,7 @@ class DirectStem final : public KernelAlgorithmOf<DirectStemSm90> {
         "and {}",
         kernel.k_steps(), kernel.smem_bytes(), DirectStemSm90::kMostProducts, sm90_smem_per_block());
   }
-  std::vector<DirectStemSm90> configs(const ConvProblem& a, const DeviceInfo& device) const override {
+  std::vector<DirectStemSm90> configs(const Computed& a, const DeviceInfo& device) const override {
     std::vector<Ranked<DirectStemSm90>> ranked;
     const Target target = target_of(device);
     for (const DirectStemSm90& kernel : configs_of(extents_of(a)))

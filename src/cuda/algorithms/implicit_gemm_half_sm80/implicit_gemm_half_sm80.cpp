@@ -127,7 +127,7 @@ class ImplicitGemmHalf final : public KernelAlgorithmOf<ImplicitGemmHalfSm80> {
   }
 
   // The best by the model of time, each with as many blocks as registers allow, and one less.
-  std::vector<ImplicitGemmHalfSm80> configs(const ConvProblem& a, const DeviceInfo& device) const override {
+  std::vector<ImplicitGemmHalfSm80> configs(const Computed& a, const DeviceInfo& device) const override {
     const Target target = target_of(device);
     std::vector<Ranked<ImplicitGemmHalfSm80>> ranked;
     const auto add = [&](ImplicitGemmHalfSm80 kernel) {

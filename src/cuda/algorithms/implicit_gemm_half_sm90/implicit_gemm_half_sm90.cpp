@@ -165,7 +165,7 @@ class ImplicitGemmHalf final : public KernelAlgorithmOf<ImplicitGemmHalfSm90> {
   }
 
   // The best by the model of time, each with as many stages as there is room for.
-  std::vector<ImplicitGemmHalfSm90> configs(const ConvProblem& a, const DeviceInfo& device) const override {
+  std::vector<ImplicitGemmHalfSm90> configs(const Computed& a, const DeviceInfo& device) const override {
     const Target target = target_of(device);
     std::vector<Ranked<ImplicitGemmHalfSm90>> ranked;
     const auto add = [&](ImplicitGemmHalfSm90 kernel) {

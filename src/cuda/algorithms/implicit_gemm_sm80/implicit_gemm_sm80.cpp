@@ -167,12 +167,12 @@ class ImplicitGemm final : public KernelAlgorithmOf<ImplicitGemmSm80> {
     return Support::yes();
   }
 
-  ImplicitGemmSm80 kernel_of(const ConvProblem& a, const Config& config) const override {
+  ImplicitGemmSm80 kernel_of(const Computed& a, const Config& config) const override {
     return from_config(config, plain_of(a));
   }
-  bool has_configs(const ConvProblem&, const DeviceInfo&) const override { return true; }
+  bool has_configs(const Computed&, const DeviceInfo&) const override { return true; }
   std::string why_none(const ConvProblem&, const DeviceInfo&) const override { return {}; }
-  std::vector<ImplicitGemmSm80> configs(const ConvProblem& a, const DeviceInfo& device) const override {
+  std::vector<ImplicitGemmSm80> configs(const Computed& a, const DeviceInfo& device) const override {
     const Target target = target_of(device);
     std::vector<ImplicitGemmSm80> all = ranked(a, target, true);
     for (const ImplicitGemmSm80& kernel : ranked(a, target, false)) all.push_back(kernel);

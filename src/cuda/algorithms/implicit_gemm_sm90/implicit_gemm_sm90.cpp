@@ -155,7 +155,7 @@ class ImplicitGemmTf32 final : public KernelAlgorithmOf<ImplicitGemmSm90> {
   // The best by the model of time, each with as many stages as there is room for. Of pixels that are copied
   // one by one an even number, so that more than one team loads; and fewer, which leave more to L1. Stages of
   // 16 channels measured best.
-  std::vector<ImplicitGemmSm90> configs(const ConvProblem& a, const DeviceInfo& device) const override {
+  std::vector<ImplicitGemmSm90> configs(const Computed& a, const DeviceInfo& device) const override {
     const Target target = target_of(device);
     std::vector<Ranked<ImplicitGemmSm90>> ranked;
     const auto add = [&](ImplicitGemmSm90 kernel) {

@@ -1,0 +1,42 @@
+// The order of the packed weights of direct_body_half_sm90.cuh, in numbers of its own: the kernel that packs
+// has them as constants.
+#pragma once
+
+namespace convtune {
+
+// The place of a piece of 16 bytes in its row of so many, exchanged as TMA and wgmma have it.
+constexpr int exchanged_piece(int row, int piece, int pieces) {
+  return piece ^ (row * pieces / 8 % pieces);
+}
+
+// [filter tile][step][filter][piece, exchanged][8], in halves.
+struct BodyWeights {
+  int channels, filters, steps, pieces, group_tiles, group_filters, group_channels, depth, folded;
+  int taps, plane_taps, columns, row_phases, column_phases, row_period, column_period;
+  long long tile_weights;
+
+  // The tap that is so many-th of some channels.
+  constexpr int tap_of(int step) const {
+    if (row_phases * column_phases == 1) return step;
+    const int first = step / plane_taps * plane_taps;  // of the frame
+    int left = step - first;
+    for (int phase = 0; phase < row_phases * column_phases; ++phase)
+      for (int row = phase / column_phases; row < plane_taps / columns; row += row_period)
+        for (int column = phase % column_phases; column < columns; column += column_period)
+          if (left-- == 0) return first + row * columns + column;
+    return 0;
+  }
+  constexpr long long source_of(long long i) const {
+    const int row = static_cast<int>(i / channels % filters);
+    const int step = static_cast<int>(i / (filters * channels) % steps);
+    const int tile = static_cast<int>(i / tile_weights), filter = tile % group_tiles * filters + row;
+    const int piece = exchanged_piece(row, static_cast<int>(i / 8 % pieces), pieces);
+    const int channel = step / taps * channels + piece * 8 + static_cast<int>(i % 8);
+    if (filter >= group_filters || channel >= depth) return -1;
+    const long long first = 1LL * (tile / group_tiles) * group_filters;
+    return ((first + filter) * group_channels + channel % group_channels) * taps * folded +
+           tap_of(step % taps) * folded + channel / group_channels;
+  }
+};
+
+}  // namespace convtune
