@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "plan/algorithms.h"
 #include "plan/recorded_batches.h"
@@ -67,11 +68,12 @@ struct Guess {
   std::optional<double> estimated_us;
 };
 
+constexpr double kNear = 1.05;  // times an estimate that says no more than the other
+
 // The table's first that can; but where it has an estimate, the least of all that have one. Of kernels that
 // are compiled for a problem, estimates that are nearly the same say nothing: then it is the last in the
 // table, a general one, compiled in no time.
 Plan best_of(const std::vector<Guess>& guesses) {
-  constexpr double kNear = 1.05;
   const Guess* best = &guesses.front();
   std::string others;
   for (const Guess& guess : guesses)
@@ -210,7 +212,20 @@ Plan first_guess_among(const std::vector<const Algorithm*>& table, const ConvPro
   }
   if (!guesses.empty()) {
     Plan best = best_of(guesses);
-    const auto chosen = std::ranges::find(table, best.algorithm, &Algorithm::name);
+    auto chosen = std::ranges::find(table, best.algorithm, &Algorithm::name);
+    // A general kernel, compiled for no problem and the table's last, is slower than what a vendor has; but
+    // for problems so small that others are as fast.
+    const bool is_general =
+        (*chosen)->device_kind() == Device::Kind::cuda && !(*chosen)->vendor() &&
+        !(*chosen)->compiles(best.config) && std::next(chosen) == table.end() &&
+        std::ranges::none_of(guesses.begin(), guesses.end() - 1, [&](const Guess& other) {
+          return other.estimated_us && *other.estimated_us <= kNear * *guesses.back().estimated_us;
+        });
+    for (auto one = table.begin(); is_general && !ours_only && one != table.end(); ++one)
+      if ((*one)->vendor() && (*one)->supports(resolved, device)) {
+        best = best_of({{*one, (*one)->candidates(resolved, device).front(), std::nullopt}});
+        chosen = one;
+      }
     best.why = with_remark(best.why, **chosen, resolved);
     return best;
   }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <numeric>
 #include <utility>
 
 namespace convtune {
@@ -15,38 +16,66 @@ struct Axis {
   int64_t size, filter, stride, dilation, pad, outputs;
 };
 
-// Residues from `first` on that have as many taps, as forward sees them.
+// Residues that have as many taps on the same pixels of dy, as forward sees them: those of `tap` and of the
+// taps behind it.
 struct AxisPart {
-  int64_t first, residues, taps;
-  int64_t before, after;  // padding of dy
-  PartAxis lies;
+  int64_t tap, residues, taps, period, dilation;  // taps of a residue are a period apart
+  int64_t before = 0, after = 0;                  // padding of dy
+  PartAxis lies{};
 };
 
-AxisPart part_of(const Axis& a, int64_t first, int64_t residues, int64_t taps) {
-  const int64_t reach = a.dilation * (taps - 1);  // of dy, by the taps of a residue
+int64_t dilation_of(const Axis& a) {
+  return a.filter > 1 ? a.dilation : 1;
+}
+
+AxisPart placed(const Axis& a, AxisPart part) {
+  const int64_t step = dilation_of(a), first = part.tap * step % a.stride;
+  const int64_t late = part.tap * step / a.stride;        // positions by which the first tap is behind dy
+  const int64_t reach = part.dilation * (part.taps - 1);  // of dy, by the taps of a residue
   // Positions before the first that meets dy are not computed, nor, as far as that can be, those of padding.
-  const int64_t skipped = std::min(a.pad / a.stride, reach), before = reach - skipped;
-  const int64_t crop = a.pad - a.stride * skipped - first;
+  const int64_t skipped = std::min(a.pad / a.stride - late, reach);
+  const int64_t crop = a.pad - a.stride * (skipped + late) - first;
   const int64_t positions = (a.size - 1 + crop) / a.stride + 1;
-  const int64_t after = std::max<int64_t>(positions + reach - a.outputs - before, 0);
-  return {first, residues, taps, before, after, {residues, a.stride, crop, a.size}};
+  part.before = reach - skipped;
+  part.after = std::max<int64_t>(positions + reach - a.outputs - part.before, 0);
+  part.lies = {part.residues, a.stride, crop, a.size, 0, part.residues > 1 ? step : 1};
+  return part;
 }
 
-std::vector<AxisPart> parts_of(const Axis& a, bool joined) {
-  const int64_t most = (a.filter + a.stride - 1) / a.stride, longer = a.filter % a.stride;
-  if (a.stride > 1 && a.dilation > 1 && a.filter > 1) return {};
-  if (longer == 0) return {part_of(a, 0, a.stride, most)};
-  if (a.filter < a.stride) return {};
-  if (joined) {
-    AxisPart all = part_of(a, 0, a.stride, most);
-    all.lies.whole = longer;
-    return {all};
+// Taps of the first residues, of which all others have the like: as many as there are before one comes again.
+int64_t period_of(const Axis& a) {
+  return a.stride / std::gcd(a.stride, dilation_of(a));
+}
+
+std::vector<AxisPart> parts_of(const Axis& a, Cut cut) {
+  const int64_t period = period_of(a), step = dilation_of(a), dilation = step * period / a.stride;
+  const int64_t all = std::min(period, a.filter);
+  if (all < a.stride && (!cut.bare || a.stride > kMostBareStride)) return {};
+  if (step > 1 && a.stride > 1 && !cut.bare) return {};
+  const auto taps_of = [&](int64_t tap) { return (a.filter - tap + period - 1) / period; };
+  if (cut.joined && all == a.stride && step == 1 && a.filter % a.stride != 0) {
+    AxisPart part = placed(a, {0, a.stride, taps_of(0), period, dilation});
+    part.lies.whole = a.filter % a.stride;
+    return {part};
   }
-  return {part_of(a, 0, longer, most), part_of(a, longer, a.stride - longer, most - 1)};
+  std::vector<AxisPart> parts;
+  for (int64_t tap = 0, end = 0; tap < all; tap = end) {
+    const auto is_alike = [&](int64_t other) {
+      return taps_of(other) == taps_of(tap) && other * step / a.stride == tap * step / a.stride;
+    };
+    while (end < all && is_alike(end)) ++end;
+    parts.push_back(placed(a, {tap, end - tap, taps_of(tap), period, dilation}));
+  }
+  return parts;
 }
 
-ForwardPart combined(const ConvProblem& a, const std::array<Axis, 3>& axes,
-                     const std::array<const AxisPart*, 3>& parts) {
+std::array<Axis, 3> axes_of(const ConvProblem& a) {
+  return {{{a.d, a.t, a.stride_d, a.dilation_d, a.pad_front, a.z()},
+           {a.h, a.r, a.stride_h, a.dilation_h, a.pad_top, a.p()},
+           {a.w, a.s, a.stride_w, a.dilation_w, a.pad_left, a.q()}}};
+}
+
+ForwardPart combined(const ConvProblem& a, const std::array<const AxisPart*, 3>& parts) {
   const auto& [d, h, w] = parts;
   const int64_t channels = a.c / a.groups, filters = a.k / a.groups;
   const int64_t residues = d->residues * h->residues * w->residues;
@@ -58,19 +87,16 @@ ForwardPart combined(const ConvProblem& a, const std::array<Axis, 3>& axes,
   forward.d = a.z(), forward.h = a.p(), forward.w = a.q();
   forward.t = d->taps, forward.r = h->taps, forward.s = w->taps;
   forward.stride_d = forward.stride_h = forward.stride_w = 1;
-  const auto dilation = [](const Axis& axis, const AxisPart& one) {
-    return one.taps > 1 ? axis.dilation : 1;
-  };
-  forward.dilation_d = dilation(axes[0], *d), forward.dilation_h = dilation(axes[1], *h),
-  forward.dilation_w = dilation(axes[2], *w);
+  const auto dilation = [](const AxisPart& one) { return one.taps > 1 ? one.dilation : 1; };
+  forward.dilation_d = dilation(*d), forward.dilation_h = dilation(*h), forward.dilation_w = dilation(*w);
   forward.pad_front = d->before, forward.pad_top = h->before, forward.pad_left = w->before;
   forward.pad_back = d->after, forward.pad_bottom = h->after, forward.pad_right = w->after;
   part.depth = d->lies, part.height = h->lies, part.width = w->lies;
 
-  // Taps of residue r are r, r + stride ... of the filter, the last first.
+  // Taps of a residue, the last first.
   const int64_t column = 1, row = a.s, frame = a.r * a.s, channel = a.t * frame, filter = channels * channel;
-  const auto last = [](const AxisPart& one) { return one.first + one.lies.stride * (one.taps - 1); };
-  const auto step = [](const AxisPart& one) { return one.lies.stride; };
+  const auto last = [](const AxisPart& one) { return one.tap + one.period * (one.taps - 1); };
+  const auto step = [](const AxisPart& one) { return one.period; };
   part.weights = {.begin = last(*d) * frame + last(*h) * row + last(*w) * column,
                   .extents = {a.groups, d->residues, h->residues, w->residues, channels, filters, d->taps,
                               h->taps, w->taps},
@@ -107,24 +133,38 @@ bool ForwardPart::is_whole() const {
   return whole(depth, problem.z()) && whole(height, problem.p()) && whole(width, problem.q());
 }
 
-std::vector<ForwardPart> forward_parts(const ConvProblem& a, bool joined) {
+std::vector<ForwardPart> forward_parts(const ConvProblem& a, Cut cut) {
   if (a.direction != Direction::backward_data) return {};
-  const std::array<Axis, 3> axes = {{{a.d, a.t, a.stride_d, a.dilation_d, a.pad_front, a.z()},
-                                     {a.h, a.r, a.stride_h, a.dilation_h, a.pad_top, a.p()},
-                                     {a.w, a.s, a.stride_w, a.dilation_w, a.pad_left, a.q()}}};
-  joined = joined && a.groups == 1;
-  const std::vector<AxisPart> depths = parts_of(axes[0], false), rows = parts_of(axes[1], joined),
-                              columns = parts_of(axes[2], joined);
+  const std::array<Axis, 3> axes = axes_of(a);
+  const Cut apart{.bare = cut.bare}, flat{.joined = cut.joined && a.groups == 1, .bare = cut.bare};
+  const std::vector<AxisPart> depths = parts_of(axes[0], apart), rows = parts_of(axes[1], flat),
+                              columns = parts_of(axes[2], flat);
   std::vector<ForwardPart> parts;
   for (const AxisPart& d : depths)
     for (const AxisPart& h : rows)
       for (const AxisPart& w : columns)
-        if (ForwardPart part = combined(a, axes, {&d, &h, &w});
+        if (ForwardPart part = combined(a, {&d, &h, &w});
             part.problem.z() > 0 && part.problem.p() > 0 && part.problem.q() > 0)
           parts.push_back(std::move(part));
   std::ranges::stable_sort(parts, std::greater(),
                            [](const ForwardPart& part) { return part.problem.flops(); });
   return parts;
+}
+
+std::array<std::uint64_t, 3> met_residues(const ConvProblem& a) {
+  std::array<std::uint64_t, 3> met{};
+  const std::array<Axis, 3> axes = axes_of(a);
+  for (std::size_t i = 0; i < met.size(); ++i) {
+    if (axes[i].stride > kMostBareStride) met[i] = ~std::uint64_t{0};
+    for (int64_t tap = 0; tap < axes[i].filter && axes[i].stride <= kMostBareStride; ++tap)
+      met[i] |= std::uint64_t{1} << tap * dilation_of(axes[i]) % axes[i].stride;
+  }
+  return met;
+}
+
+bool has_bare_residues(const ConvProblem& a) {
+  return std::ranges::any_of(
+      axes_of(a), [](const Axis& axis) { return std::min(period_of(axis), axis.filter) < axis.stride; });
 }
 
 }  // namespace convtune

@@ -26,10 +26,10 @@ struct Gathering {
 };
 
 // The place of a part's outputs along an axis of dx: that of residue `r` at position i lies at i * stride + r
-// - crop, and is left out where that is outside of [0, extent). Residues from `whole` on lack the filter's
-// first tap, unless that is 0.
+// * step - crop, and is left out where that is outside of [0, extent). Residues from `whole` on lack the
+// filter's first tap, unless that is 0.
 struct PartAxis {
-  std::int64_t residues = 1, stride = 1, crop = 0, extent = 1, whole = 0;
+  std::int64_t residues = 1, stride = 1, crop = 0, extent = 1, whole = 0, step = 1;
   bool operator==(const PartAxis&) const = default;
 };
 
@@ -45,14 +45,27 @@ struct ForwardPart {
   bool is_whole() const;
 };
 
-// The parts of a backward data problem; together they write each element of dx once. One part where strides
-// divide filters; else two along an axis: residues with one tap more than the others. The part with the most
-// products comes first. Empty for other directions, for strides over dilated filters, and for strides beyond
-// the filter, whose residues have no tap. With `joined`, rows and columns are one part each, some of whose
-// residues lack the first tap: for kernels that leave it out.
+// How a problem is cut into parts. `joined`: rows and columns of one group are one part each, some of whose
+// residues lack the first tap, for kernels that leave it out. `bare`: residues without a tap are no part, and
+// somebody else writes them (met_residues()).
+struct Cut {
+  bool joined = false, bare = false;
+};
+
+// The parts of a backward data problem; together they write each element of dx once, but for bare residues.
+// One part where strides divide filters; else two along an axis: residues with one tap more than the others.
+// The part with the most products comes first. Empty for other directions; without `bare` for strides over
+// dilated filters, and for strides beyond the filter, too.
 //
-// Along an axis with stride s, dx at x = s * p + r - pad meets dy at p by tap r: all x of a residue of s have
-// the same taps, each s-th of the filter, on neighbours of dy.
-std::vector<ForwardPart> forward_parts(const ConvProblem& problem, bool joined = false);
+// Along an axis with stride s and dilation e, dx at x = s * p + e * r - pad meets dy at p by tap r: all x of
+// a residue of s have the same taps, each s / gcd(s, e)-th of the filter, on pixels of dy that are e / gcd(s,
+// e) apart.
+std::vector<ForwardPart> forward_parts(const ConvProblem& problem, Cut cut = {});
+
+// Of each axis the residues of (x + pad) modulo the stride that some tap meets, as bits; all of them for a
+// stride beyond kMostBareStride, of which no part is made where some are bare.
+std::array<std::uint64_t, 3> met_residues(const ConvProblem& problem);
+bool has_bare_residues(const ConvProblem& problem);
+constexpr std::int64_t kMostBareStride = 62;
 
 }  // namespace convtune

@@ -219,6 +219,13 @@ inline std::vector<ConvProblem> small_problems() {
            "mb2ic3id6ih12iw16oc20kd3kh3kw3pd1ph1pw1 act=relu",
            "mb2ic3id9ih11iw12oc16kd3kh5kw7sd2sh1sw1pd2ph2pw3",
            "mb1ic2id8ih13iw10oc24kd3kh4kw2sd1sh2sw2dd1dh0dw0pd2ph1pw1 pad_back=0",
+           // In fp32, without padding over time.
+           "mb2ic3id6ih9iw7oc20kd3kh3kw3pd0ph1pw1 precision=fp32 act=relu",
+           "mb1ic3id7ih12iw10oc64kd3kh3kw1 precision=fp32 bias=0",
+           "mb1g2ic10id7ih6iw8oc6kd2kh3kw2sd2sh1sw1dd1dh0dw0 precision=fp32",
+           // Groups of eight channels and more.
+           "mb2g3ic48ih9oc42kh3ph1",
+           "mb1g4ic32id4ih6iw5oc24kd3kh3kw2pd1ph1pw0 residual=1",
            // Few channels a group in three dimensions.
            "g8mb2ic32id5ih10iw13oc32kd3kh3kw3pd1ph1pw1 layout=nhwc act=relu",
            "g3mb1ic36id6ih9iw11oc60kd3kh3kw2sd2sh2sw2dd0dh0dw1pd2ph1pw1 layout=nhwc",
@@ -239,6 +246,17 @@ inline std::vector<ConvProblem> small_problems() {
            "mb1ic32iw21oc16kw8sw4pw2 dir=transposed act=relu",
            "mb2ic16ih6oc24oh12kh3sh2ph1 layout=nhwc dir=transposed",
            "mb1ic16id3ih4iw5oc8kd2kh2kw2sd2sh2sw2 layout=nhwc dir=transposed residual=1",
+           // Residues with a tap less beside the others; those without one, by strides over dilated filters
+           // and
+           // beyond the filter; groups.
+           "mb2ic72id3ih5iw6oc136kd3kh3kw3sd2sh2sw2pd1ph1pw1 layout=nhwc dir=transposed act=relu",
+           "mb1ic64ih5iw7oc24kh5kw3sh3sw2ph2pw1 layout=nhwc dir=transposed residual=1",
+           "mb1ic16iw21oc24kw3sw2pw1dw1 dir=transposed residual=1",
+           "mb2ic16ih5oc24kh3sh5ph1dh1 dir=transposed act=relu",
+           "mb1ic16ih6oc16kh4sh3ph2dh1 dir=transposed",
+           "mb1ic16ih6oc8kh1sh2 layout=nhwc dir=transposed",
+           "mb1g2ic32id3ih4iw5oc16kd3kh5kw3sd2sh2sw2pd1ph2pw1 dir=transposed",
+           "mb2g2ic32ih7iw6oc24kh3kw5sh2sw3ph1pw2dh1dw0 dir=transposed bias=0",
        })
     problems.push_back(tf32(line));
   return with_halves(problems);

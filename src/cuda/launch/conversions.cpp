@@ -54,6 +54,10 @@ void replace(Step& step, Operand from, Operand to) {
     if (conversion->from == from) conversion->from = to;
     if (conversion->to == from) conversion->to = to;
   }
+  if (auto* bare = std::get_if<Bare>(&step)) {
+    if (bare->residual == from) bare->residual = to;
+    if (bare->to == from) bare->to = to;
+  }
   auto* const launch = std::get_if<KernelLaunch>(&step);
   if (!launch) return;
   for (Argument& argument : launch->arguments) {

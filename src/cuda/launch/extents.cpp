@@ -103,6 +103,9 @@ Computed computed_part(const ForwardPart& part) {
                    .d = small(d.extent),
                    .h = small(h.extent),
                    .w = small(w.extent),
+                   .step_d = small(d.step),
+                   .step_h = small(h.step),
+                   .step_w = small(w.step),
                    .whole_h = small(h.whole),
                    .whole_w = small(w.whole)};
   return computed;

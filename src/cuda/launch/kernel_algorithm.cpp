@@ -10,6 +10,7 @@
 #include "base/fork_gate.h"
 #include "base/sha256.h"
 #include "contract/abilities.h"
+#include "cuda/launch/bare_step.h"
 #include "cuda/launch/gather_step.h"
 #include "cuda/launch/kernel_executable.h"
 #include "cuda/launch/tile_work.h"
@@ -42,20 +43,28 @@ std::string KernelAlgorithm::remark(const ConvProblem& problem) const {
   return conversions_in_words(problem, converted(problem));
 }
 
-std::vector<Computed> KernelAlgorithm::parts(const ConvProblem& problem) const {
+ConvProblem KernelAlgorithm::seen(const ConvProblem& problem) const {
   ConvProblem seen = in_plane(problem);
-  const ChannelsLast moved = converted(problem);
-  if (moved.y) seen.layout = Layout::nhwc;
-  seen = in_plane(seen);
+  if (converted(problem).y) seen.layout = Layout::nhwc;
+  return in_plane(seen);
+}
+
+bool KernelAlgorithm::has_bare_part(const ConvProblem& problem) const {
+  return problem.direction == Direction::backward_data && has_bare_residues(seen(problem)) &&
+         computed(problem).direction == Direction::forward;
+}
+
+std::vector<Computed> KernelAlgorithm::parts(const ConvProblem& problem) const {
+  const ConvProblem whole = seen(problem);
   std::vector<Computed> computed;
-  for (const ForwardPart& part : forward_parts(seen, joins_residues())) {
+  for (const ForwardPart& part : forward_parts(whole, cut())) {
     computed.push_back(computed_part(part));
     if (part.is_whole()) static_cast<ConvProblem&>(computed.back()) = in_plane(part.problem);
   }
   // Several parts would each convert the tensors.
   const bool stores = std::ranges::all_of(
       computed, [&](const Computed& part) { return stores_between() || !part.lies.between(); });
-  if (computed.empty() || !stores || (computed.size() > 1 && moved)) return {Computed{seen}};
+  if (computed.empty() || !stores || (computed.size() > 1 && converted(problem))) return {Computed{whole}};
   return computed;
 }
 
@@ -63,7 +72,7 @@ ChannelsLast KernelAlgorithm::converted(const ConvProblem& problem) const {
   ConvProblem seen = in_plane(problem);
   bool between = false;
   if (seen.direction == Direction::backward_data) {
-    const std::vector<ForwardPart> parts = forward_parts(seen, joins_residues());
+    const std::vector<ForwardPart> parts = forward_parts(seen, cut());
     if (parts.size() != 1 || !(stores_between() || parts.front().is_whole())) return {};
     between = !parts.front().is_whole();
     seen = parts.front().is_whole() ? in_plane(parts.front().problem) : parts.front().problem;
@@ -117,6 +126,11 @@ LaunchPlan KernelAlgorithm::plan(const ConvProblem& problem, const DeviceInfo& d
                 fmt::format("{} cannot run this problem: {}", name_, support.reason()));
   std::vector<LaunchPlan> plans;
   for (const Computed& part : parts(problem)) plans.push_back(plan_of_part(part, device, config));
+  if (has_bare_part(problem))
+    plans.front().run.emplace_back(Bare{{Operand::packed, "const float*", plans.front().packed.bias_at()},
+                                        Operand::residual,
+                                        Operand::y,
+                                        bare_residues_of(seen(problem), computed(problem))});
   add_conversions(plans.front(), problem, converted(problem));
   // A forward part reads dy as its x and writes dx as its y.
   if (problem.direction == Direction::backward_data)
@@ -156,6 +170,10 @@ TileWork KernelAlgorithm::work(const ConvProblem& problem, const DeviceInfo& dev
   TileWork work = work_of_part(computed(problem), device, config);
   if (problem.direction == Direction::forward) work.input_bytes = read_bytes(problem);
   count_conversions(work, problem, converted(problem));
+  if (has_bare_part(problem)) {
+    work.conversions += 1;
+    work.converted_bytes += static_cast<double>(problem.input_elements() * size_of(problem.dtype.x));
+  }
   return work;
 }
 
@@ -165,7 +183,10 @@ void KernelAlgorithm::precompile(const ConvProblem& problem, const DeviceInfo& d
   compile(made);
   for (const LaunchPlan& part : made.more) compile(part);
   for (const Step& step : made.run)
-    if (const auto* conversion = std::get_if<Conversion>(&step)) compile(conversion->what.job(made.arch));
+    if (const auto* conversion = std::get_if<Conversion>(&step))
+      compile(conversion->what.job(made.arch));
+    else if (const auto* bare = std::get_if<Bare>(&step))
+      compile(StoreBare::job(bare->what, made.arch));
   for (const Step& step : made.pack)
     if (const auto* gathered = std::get_if<Gathered>(&step))
       compile(Gather::job(gathered->element_bytes, made.arch));

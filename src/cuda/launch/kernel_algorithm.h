@@ -73,6 +73,10 @@ class KernelAlgorithm : public Algorithm {
   // backward data problem its forward parts (problem/forward_parts.h), that with the most products first,
   // where it has parts that the kernel can store: else the problem as it is.
   std::vector<Computed> parts(const ConvProblem& problem) const;
+  ConvProblem seen(const ConvProblem& problem) const;  // before it is cut into parts
+  // Tells whether parts leave elements of dx that no tap meets, which a kernel of their own stores.
+  bool has_bare_part(const ConvProblem& problem) const;
+  Cut cut() const { return {.joined = joins_residues(), .bare = true}; }
   Computed computed(const ConvProblem& problem) const { return parts(problem).front(); }
   // The tensors that are converted for it. Frames that are images in NHWC alone make x and y be converted.
   ChannelsLast converted(const ConvProblem& problem) const;

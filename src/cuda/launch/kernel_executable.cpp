@@ -111,9 +111,11 @@ KernelExecutable::KernelExecutable(LaunchPlan plan, const DeviceInfo& device)
         return make_tensor_map(device, data, layout, map);
       }),
       workspace_(device_) {
-  for (const Step& step : plan_.run)
+  for (const Step& step : plan_.run) {
     if (const auto* conversion = std::get_if<Conversion>(&step))
       transposes_.emplace_back(device, conversion->what);
+    if (const auto* bare = std::get_if<Bare>(&step)) bares_.emplace_back(device, bare->what);
+  }
   for (const Step& step : plan_.pack)
     if (const auto* gathered = std::get_if<Gathered>(&step))
       gathers_.emplace_back(device, gathered->what, gathered->element_bytes);
@@ -175,7 +177,7 @@ void KernelExecutable::place(const std::vector<WorkspacePart>& parts, const void
 }
 
 void KernelExecutable::take(const std::vector<Step>& steps, const Operands& operands, Stream stream) const {
-  std::size_t conversions = 0, gathered = 0;
+  std::size_t conversions = 0, gathered = 0, bares = 0;
   for (const Step& step : steps) {
     if (const auto* clear = std::get_if<Clear>(&step))
       fill(device_, const_cast<void*>(operands.at(clear->begin)), 0, clear->words, stream);
@@ -185,6 +187,9 @@ void KernelExecutable::take(const std::vector<Step>& steps, const Operands& oper
     else if (const auto* gathering = std::get_if<Gathered>(&step))
       gathers_[gathered++].run(operands.at({gathering->from}),
                                const_cast<void*>(operands.at({gathering->to})), stream);
+    else if (const auto* bare = std::get_if<Bare>(&step))
+      bares_[bares++].run(operands.at(bare->bias), operands.at({bare->residual}),
+                          const_cast<void*>(operands.at({bare->to})), stream);
     else
       launch(std::get<KernelLaunch>(step), operands, stream);
   }

@@ -8,6 +8,7 @@
 
 #include "contract/backend.h"
 #include "cuda/device/workspace.h"
+#include "cuda/launch/bare_step.h"
 #include "cuda/launch/gather_step.h"
 #include "cuda/launch/kernel.h"
 #include "cuda/launch/launch_plan.h"
@@ -50,6 +51,7 @@ class KernelExecutable final : public Executable {
   const std::shared_ptr<const Kernels> kernels_;
   std::vector<Transpose> transposes_;                    // for the plan's conversions, in their order
   std::vector<Gather> gathers_;                          // for what it gathers before it packs, likewise
+  std::vector<StoreBare> bares_;                         // likewise, for elements that no tap meets
   std::vector<std::unique_ptr<KernelExecutable>> more_;  // for further parts
   mutable MadeTensorMaps maps_;
   mutable Workspace workspace_;

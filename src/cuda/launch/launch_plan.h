@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "cuda/compile/compiler.h"
+#include "cuda/launch/bare_residues.h"
 #include "cuda/launch/transposition.h"
 #include "cuda/tile/conv_extents.h"
 #include "cuda/tile/conv_numbers.h"
@@ -143,7 +144,13 @@ struct Gathered {
   std::int64_t element_bytes = 4;
   bool operator==(const Gathered&) const = default;
 };
-using Step = std::variant<Clear, KernelLaunch, Conversion, Gathered>;
+// Elements of dx that no tap meets, stored with the biases of packed weights.
+struct Bare {
+  Pointer bias;
+  Operand residual = Operand::residual, to = Operand::y;
+  BareResidues what;
+};
+using Step = std::variant<Clear, KernelLaunch, Conversion, Gathered, Bare>;
 
 // Memory that a run has for itself: an operand that nobody gives it.
 struct WorkspacePart {

@@ -16,10 +16,12 @@ constexpr int size_of(ElementType type) {  // bytes
 }
 
 // The place of outputs in a tensor of other extents, several residues of a stride between each other
-// (problem/forward_parts.h): along an axis that of residue r at position i lies at i * stride + r - crop.
+// (problem/forward_parts.h): along an axis that of residue r at position i lies at i * stride + r * step -
+// crop.
 struct ConvLies {
   int residues_d = 1, residues_h = 1, residues_w = 1, stride_d = 1, stride_h = 1, stride_w = 1;
   int crop_d = 0, crop_h = 0, crop_w = 0, d = 0, h = 0, w = 0;  // the last: extents of the tensor
+  int step_d = 1, step_h = 1, step_w = 1;
   int whole_h = 0, whole_w = 0;  // residues from this one on lack the filter's first row or column; 0: none
   static constexpr const char* kName = "ConvLies";
   template <class Self, class F>
@@ -29,6 +31,7 @@ struct ConvLies {
     field("stride_h", self.stride_h), field("stride_w", self.stride_w);
     field("crop_d", self.crop_d), field("crop_h", self.crop_h), field("crop_w", self.crop_w);
     field("d", self.d), field("h", self.h), field("w", self.w);
+    field("step_d", self.step_d), field("step_h", self.step_h), field("step_w", self.step_w);
     field("whole_h", self.whole_h), field("whole_w", self.whole_w);
   }
   constexpr bool uneven() const { return whole_h > 0 || whole_w > 0; }
@@ -105,9 +108,11 @@ struct ConvExtents {
     if (!lies.between()) return output_offset(image, filter, frame, row, column);
     const int results = group_results(), rest = filter % group_filters(), residue = rest / results;
     const int channel = filter / group_filters() * results + rest % results, channels = groups * results;
-    const int at_w = column * lies.stride_w + residue % lies.residues_w - lies.crop_w;
-    const int at_h = row * lies.stride_h + residue / lies.residues_w % lies.residues_h - lies.crop_h;
-    const int at_d = frame * lies.stride_d + residue / (lies.residues_w * lies.residues_h) - lies.crop_d;
+    const int at_w = column * lies.stride_w + residue % lies.residues_w * lies.step_w - lies.crop_w;
+    const int at_h =
+        row * lies.stride_h + residue / lies.residues_w % lies.residues_h * lies.step_h - lies.crop_h;
+    const int at_d =
+        frame * lies.stride_d + residue / (lies.residues_w * lies.residues_h) * lies.step_d - lies.crop_d;
     if (at_w < 0 || at_w >= lies.w || at_h < 0 || at_h >= lies.h || at_d < 0 || at_d >= lies.d) return -1;
     if (nhwc)
       return (((static_cast<long long>(image) * lies.d + at_d) * lies.h + at_h) * lies.w + at_w) * channels +

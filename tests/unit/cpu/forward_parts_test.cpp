@@ -41,7 +41,7 @@ int64_t place_of(const ConvProblem& a, const ForwardPart& part, const Index& at)
   const int64_t channels = a.c / a.groups, of_group = channels * part.residues();
   const int64_t rest = at.k % of_group, residue = rest / channels;
   const auto along = [](const PartAxis& axis, int64_t position, int64_t r) {
-    const int64_t x = position * axis.stride + r - axis.crop;
+    const int64_t x = position * axis.stride + r * axis.step - axis.crop;
     return x >= 0 && x < axis.extent ? x : -1;
   };
   const int64_t w = along(part.width, at.q, residue % part.width.residues);
@@ -53,10 +53,10 @@ int64_t place_of(const ConvProblem& a, const ForwardPart& part, const Index& at)
 }
 
 // How many parts there are; each element must be written once, and as the oracle has it.
-std::size_t expect_right(const ConvProblem& a, bool joined = false) {
+std::size_t expect_right(const ConvProblem& a, Cut cut = {}) {
   const std::vector<float> dy = integers(a.output_elements(), 1), w = integers(a.weight_elements(), 2),
                            bias = integers(a.c, 3), residual(static_cast<std::size_t>(a.input_elements()));
-  const std::vector<ForwardPart> parts = forward_parts(a, joined);
+  const std::vector<ForwardPart> parts = forward_parts(a, cut);
   std::vector<int> written(static_cast<std::size_t>(a.input_elements()), parts.empty() ? 1 : 0);
   for (const ForwardPart& part : parts) {
     const ConvProblem& f = part.problem;
@@ -88,7 +88,18 @@ std::size_t expect_right(const ConvProblem& a, bool joined = false) {
               }
             }
   }
-  for (const int times : written) EXPECT_EQ(times, 1) << to_string(a);
+  const auto met = met_residues(a);
+  const auto is_met = [&](std::size_t axis, int64_t x, int64_t stride) {
+    return met[axis] >> x % stride & 1;
+  };
+  for (int64_t i = 0; i < a.input_elements() && !parts.empty(); ++i) {
+    const int64_t pixel = a.layout == Layout::nhwc ? i / a.c : i % (a.d * a.h * a.w);
+    const bool is_bare = cut.bare && !(is_met(0, pixel / (a.h * a.w) % a.d + a.pad_front, a.stride_d) &&
+                                       is_met(1, pixel / a.w % a.h + a.pad_top, a.stride_h) &&
+                                       is_met(2, pixel % a.w + a.pad_left, a.stride_w));
+    EXPECT_EQ(written[static_cast<std::size_t>(i)], is_bare ? 0 : 1) << to_string(a) << " at " << i;
+    EXPECT_TRUE(!is_bare || has_bare_residues(a));
+  }
   return parts.size();
 }
 
@@ -100,7 +111,9 @@ TEST(ForwardParts, TogetherAreTheGradient) {
     if (a.residual || a.dtype != DTypes(DType::f32)) continue;
     a.direction = Direction::backward_data, a.cache = 0;
     ++counts[expect_right(a)];
-    EXPECT_LE(expect_right(a, true), a.groups == 1 ? 2u : 8u) << "rows and columns are one part";
+    EXPECT_LE(expect_right(a, {.joined = true}), a.groups == 1 ? 2u : 8u) << "rows and columns are one part";
+    EXPECT_GE(expect_right(a, {.bare = true}), 1u);
+    EXPECT_GE(expect_right(a, {.joined = true, .bare = true}), 1u);
     if (testing::Test::HasFailure()) return;
   }
   for (const int parts : {0, 1, 2, 4}) EXPECT_GE(counts[parts], 20) << parts;
@@ -118,13 +131,18 @@ TEST(ForwardParts, OfCommonLayersAreOne) {
   EXPECT_EQ(part("mb1ic64ih28oc32kh4sh2ph1"), "mb1ic64ih28oc128kh2ph1");
   EXPECT_EQ(part("mb1ic64iw100oc32kw16sw8pw4"), "mb1ic64ih1iw100oc256kh1kw2ph0pw1");
   EXPECT_EQ(forward_parts(parse_problem("mb1ic64ih28oc32oh56kh3sh2ph1 dir=transposed")).size(), 4u);
-  const auto joined = forward_parts(parse_problem("mb1ic64ih28oc32oh56kh3sh2ph1 dir=transposed"), true);
+  const auto joined =
+      forward_parts(parse_problem("mb1ic64ih28oc32oh56kh3sh2ph1 dir=transposed"), {.joined = true});
   ASSERT_EQ(joined.size(), 1u);
   EXPECT_EQ(key(joined.front().problem), "mb1ic64ih28oc128kh2ph1");
   EXPECT_EQ(joined.front().height.whole, 1) << "of two residues one has both taps";
   EXPECT_TRUE(forward_parts(parse_problem("mb1ic64ih28oc32kh1sh2 dir=bwd_d")).empty());
   EXPECT_TRUE(forward_parts(parse_problem("mb1ic64ih28oc32kh3sh2dh1 dir=bwd_d")).empty());
   EXPECT_TRUE(forward_parts(parse_problem("mb1ic64ih28oc32kh3")).empty());
+  const auto dilated =
+      forward_parts(parse_problem("mb1ic64ih28oc32kh3sh5dh1 dir=transposed"), {.bare = true});
+  ASSERT_EQ(dilated.size(), 1u);
+  EXPECT_EQ(key(dilated.front().problem), "mb1ic64ih28oc288kh1") << "three of five residues have a tap each";
 }
 
 }  // namespace

@@ -182,7 +182,8 @@ TEST(GeneralSm80, IsChosenWhereNothingElseCan) {
       others = others || (other->name() != "general_sm80" && other->supports(problem, gpu()));
     EXPECT_EQ(first_guess(problem, gpu(), true).algorithm == "general_sm80", !others) << to_string(problem);
   }
-  EXPECT_EQ(first_guess(tf32("ic8id9ih9iw9oc8kd3kh3kw3sd2sh2sw2dd1dh1dw1 dir=bwd_d"), gpu(), true).algorithm,
+  EXPECT_EQ(first_guess(tf32("ic8id9ih9iw9oc8kd3kh3kw3sd2sh2sw2dd1dh1dw1 layout=nhwc dir=bwd_d"), gpu(), true)
+                .algorithm,
             "general_sm80");
 }
 

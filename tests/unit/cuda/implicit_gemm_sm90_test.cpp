@@ -240,7 +240,7 @@ TEST(ImplicitGemmSm90, RefusesWithAReason) {
                                 {shape + " layout=nhwc", "NCHW"},
                                 {shape + " precision=fp32", "less than fp32"},
                                 {shape + " dir=bwd_w", "forward"},
-                                {"mb2g2ic16ih32oc16kh3ph1", "group"},
+                                {"mb2g4ic16ih32oc16kh3ph1", "groups of 8 channels"},
                                 {"mb2ic7ih32oc16kh3ph1", "8 input channels"},
                                 {"mb1048576ic8ih1024oc8kh1", "30 bits"}});
   for (const char* good : {"mb2ic16ih32oc17kh3ph1 residual=1 act=gelu_erf", "mb1ic8ih1oc1kh1",

@@ -148,6 +148,28 @@ TEST(Planner, AsksTheVendorOnlyWhereNothingElseComesFirst) {
   EXPECT_GT(vendor.asked, 0);
 }
 
+// Not compiled for a problem, and the last in the table: right and slow.
+class General : public Willing {
+ public:
+  using Willing::Willing;
+  bool compiles(const Config&) const override { return false; }
+};
+
+TEST(Planner, PrefersTheVendorToAGeneralKernel) {
+  const Willing slow("slow", false, 9), vendor("vendor", true, {});
+  const General general("general", false, 3), slower("slower", false, 20);
+  const ConvProblem problem = tf32("resnet_stem");
+  const auto guess = [&](std::vector<const Algorithm*> table, bool ours_only = false) {
+    return first_guess_among(table, problem, gpu({9, 0}, 132), ours_only).algorithm;
+  };
+  EXPECT_EQ(guess({&slow, &vendor, &general}), "vendor");
+  EXPECT_EQ(guess({&slow, &vendor, &general}, true), "general");
+  EXPECT_EQ(guess({&slow, &general}), "general");
+  EXPECT_EQ(guess({&slow, &vendor, &slower}), "slow");
+  const Willing near("near", false, 3.1);
+  EXPECT_EQ(guess({&near, &vendor, &general}), "general") << "so small that all are as fast";
+}
+
 class OursAlone : public DatabaseTest {
  protected:
   OursAlone() { ::setenv("CONVTUNE_DATA_DIR", database_.folder().c_str(), 1); }

@@ -91,14 +91,14 @@ struct Store {
   __device__ __forceinline__ void for_pieces(const F& f) const {
     constexpr ConvLies lies = a.lies;
     constexpr int kPieces = config.consumer_filters() / 8, kOutputs = config.tile_outputs();
-    constexpr int kResults = a.group_results();  // of one group
+    constexpr int kResults = a.group_results();  // in one group
     const int piece = thread % kPieces, column = piece * 8, filter = first_filter() + column;
     if (corner.filter + column >= config.set_filters()) return;
     const int residue = filter % a.group_filters() / kResults;
     const int channel = filter / a.group_filters() * kResults + filter % kResults;
-    const int first_w = residue % lies.residues_w - lies.crop_w;
-    const int first_h = residue / lies.residues_w % lies.residues_h - lies.crop_h;
-    const int first_d = residue / (lies.residues_w * lies.residues_h) - lies.crop_d;
+    const int first_w = residue % lies.residues_w * lies.step_w - lies.crop_w;
+    const int first_h = residue / lies.residues_w % lies.residues_h * lies.step_h - lies.crop_h;
+    const int first_d = residue / (lies.residues_w * lies.residues_h) * lies.step_d - lies.crop_d;
 #pragma unroll 2
     for (int index = thread / kPieces; index < kOutputs; index += 128 / kPieces) {
       const int image = corner.image + index / (config.rows * config.columns);

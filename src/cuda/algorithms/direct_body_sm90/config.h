@@ -41,7 +41,7 @@ struct DirectBodySm90 {
   constexpr int taps() const { return conv.r * conv.s; }
   constexpr int units() const { return ceil_div(conv.c, 4); }
   constexpr int stage_units() const { return channels / 4; }
-  constexpr int frame_blocks() const { return ceil_div(units(), stage_units()); }  // of a tap over time
+  constexpr int frame_blocks() const { return ceil_div(units(), stage_units()); }  // for a tap over time
   constexpr int blocks() const { return conv.t * frame_blocks(); }                 // stages that a sum takes
   constexpr int steps() const { return channels / 8 * taps(); }  // of a stage, 8 products each
 

@@ -44,15 +44,21 @@ struct ImplicitGemmSm80 {
   // ---- 16 bytes at once: where neighbours of the tile are neighbours in the tensor, and aligned ----
   constexpr bool wide_input(const ConvExtents& a) const {
     if (conv.nhwc) return aligned && chunked && a.c % 4 == 0 && a.group_channels() % 4 == 0;
-    const bool pointwise = a.r == 1 && a.s == 1 && a.stride_h == 1 && a.stride_w == 1 && a.pad_top == 0 &&
-                           a.pad_left == 0 && a.p == a.h && a.q == a.w;
+    const bool pointwise = !has_frames() && a.r == 1 && a.s == 1 && a.stride_h == 1 && a.stride_w == 1 &&
+                           a.pad_top == 0 && a.pad_left == 0 && a.p == a.h && a.q == a.w;
     return aligned && chunked && pointwise && static_cast<long long>(a.h) * a.w % 4 == 0;
   }
   constexpr bool wide_output(const ConvExtents& a) const {
     if (conv.nhwc) return aligned && a.k % 4 == 0 && a.group_filters() % 4 == 0;
-    return aligned && static_cast<long long>(a.p) * a.q % 4 == 0;
+    return aligned && filter_outputs(a) % 4 == 0;
   }
   constexpr bool asks_alignment() const { return !specialized || wide_input(conv) || wide_output(conv); }
+
+  // ---- Frames are told apart by terms and by positions alone: padding never is one ----
+  constexpr bool has_frames() const { return specialized && conv.has_depth(); }
+  constexpr long long filter_outputs(const ConvExtents& a) const {  // per image
+    return static_cast<long long>(has_frames() ? a.z : 1) * a.p * a.q;
+  }
 
   // ---- The terms of a sum ----
   constexpr int k_blocks(const ConvExtents& a) const {
@@ -61,10 +67,11 @@ struct ImplicitGemmSm80 {
   struct Term {
     int channel, row, column;  // for the filter
     bool real;                 // otherwise there is none: both operands are zero
+    int frame = 0;
   };
   // All taps of a chunk of channels follow each other, so that what they share is found in L1.
   constexpr Term term(const ConvExtents& a, int k_block, int k) const {
-    const int window = a.r * a.s;
+    const int window = (has_frames() ? a.t : 1) * a.r * a.s;
     int channel = k_block / window * block_k + k, tap = k_block % window;
     bool real = channel < a.group_channels();
     if (!chunked) {
@@ -73,7 +80,9 @@ struct ImplicitGemmSm80 {
       channel = conv.nhwc ? index % a.group_channels() : index / window;
       tap = conv.nhwc ? index / a.group_channels() : index % window;
     }
-    return {channel, tap / a.s, tap % a.s, real};
+    const int row = tap / a.s;
+    if (has_frames()) return {channel, row % a.r, tap % a.s, real, row / a.r};
+    return {channel, row, tap % a.s, real};
   }
   // Terms of all those blocks, in order: what is added to a position's place in the input, and to its row
   // and column.
@@ -84,6 +93,8 @@ struct ImplicitGemmSm80 {
   constexpr Tap tap(const ConvExtents& a, const Term& term) const {
     if (!term.real) return {0, kOutside, kOutside};
     const int row = term.row * a.dilation_h, column = term.column * a.dilation_w;
+    if (has_frames())
+      return {a.input_offset(0, term.channel, term.frame * a.dilation_d, row, column), row, column};
     return {a.input_offset(0, term.channel, row, column), row, column};
   }
 
@@ -130,9 +141,7 @@ struct ImplicitGemmSm80 {
   }
 
   constexpr int m_blocks(const ConvExtents& a) const { return ceil_div(a.group_filters(), block_m); }
-  static constexpr long long positions(const ConvExtents& a) {
-    return static_cast<long long>(a.n) * a.p * a.q;
-  }
+  constexpr long long positions(const ConvExtents& a) const { return a.n * filter_outputs(a); }
   constexpr long long n_blocks(const ConvExtents& a) const { return ceil_div(positions(a), block_n); }
   constexpr long long blocks(const ConvExtents& a) const { return a.groups * m_blocks(a) * n_blocks(a); }
 
@@ -184,11 +193,11 @@ struct ImplicitGemmSm80 {
     return is_in_range(*this) && is_power(block_n) && is_power(block_k) && is_power(warps_m) &&
            is_power(warps_n) && warps_m <= 4 && warps_m * warps_n >= 2 && warps_m * warps_n <= 8 &&
            block_m % (16 * warps_m) == 0 && block_n % (32 * warps_n) == 0 && sums() <= kMostSums &&
-           smem_bytes() <= most_smem_bytes;
+           smem_bytes() <= most_smem_bytes && (!conv.has_depth() || (specialized && !chunked));
   }
   // Tells whether its numbers of terms and blocks fit: with `a` of small extents (cuda/extents.h).
   constexpr bool fits(const ConvExtents& a) const {
-    const long long window = static_cast<long long>(a.r) * a.s;
+    const long long window = static_cast<long long>(a.t) * a.r * a.s;
     return window < kMostTerms && (a.group_channels() + block_k) * window < kMostTerms &&
            static_cast<double>(a.groups) * m_blocks(a) * static_cast<double>(n_blocks(a)) < kMostTerms;
   }

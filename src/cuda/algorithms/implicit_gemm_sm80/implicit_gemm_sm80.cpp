@@ -14,6 +14,7 @@
 #include "cuda/launch/kernel_algorithm.h"
 #include "cuda/launch/tile_work.h"
 #include "model/target_of.h"
+#include "problem/activation.h"
 
 namespace convtune {
 
@@ -127,7 +128,7 @@ TileWork work_of(const ImplicitGemmSm80& a) {
   work.multiply.waits = k_blocks;
   work.store.instructions = m * n / 32 * 5;
   work.store.wavefronts = m * n / 32 * 2;
-  const double image = 1.0 * e.p * e.q, row = a.warp_n();
+  const double image = static_cast<double>(a.filter_outputs(e)), row = a.warp_n();
   store_in_pieces(work, outputs_of(e) / work.tiles,
                   e.nhwc                                   ? std::min<double>(m, e.k)
                   : image >= n && std::fmod(image, 8) != 0 ? row - 1
@@ -158,9 +159,15 @@ class ImplicitGemm final : public KernelAlgorithmOf<ImplicitGemmSm80> {
   bool compiles(const Config& config) const override { return config.at("specialized") != 0; }
 
  private:
+  bool has_depth() const override { return true; }
   Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
-    if (Support support = first_refusal({needs_sm80(device), takes_f32(a), fits_extents(a)}); !support)
+    const Abilities& abilities =
+        once([] { return Abilities{.activations = all_activations(), .depth = true}; });
+    if (Support support = first_refusal({needs_sm80(device), within(abilities, a), fits_extents(a)});
+        !support)
       return support;
+    if (a.has_depth() && (a.pad_front > 0 || a.pad_back > 0 || a.layout != Layout::nchw))
+      return Support::no("in three dimensions it is for NCHW without padding over time");
     if (const ImplicitGemmSm80 kernel = plain_of(a); !kernel.fits(kernel.conv))
       return Support::no(
           "its sums have too many terms, or its output is too large, to be counted in 31 bits");
@@ -230,6 +237,7 @@ class ImplicitGemm final : public KernelAlgorithmOf<ImplicitGemmSm80> {
     std::vector<Ranked<ImplicitGemmSm80>> all;
     const ImplicitGemmSm80 plain = plain_of(a);
     const auto add = [&](const Shape& shape, int block_k, int stages, bool chunked) {
+      if (plain.conv.has_depth() && (chunked || !specialized)) return;
       if (shape.block_m > 16 && shape.block_m / 2 >= a.k / a.groups) return;  // half of it or more is idle
       ImplicitGemmSm80 kernel = plain;
       kernel.block_m = shape.block_m, kernel.block_n = shape.block_n, kernel.block_k = block_k;

@@ -241,8 +241,8 @@ __global__ void __launch_bounds__(kPackThreads)
     const auto weight = [&](int element) {
       const auto term = config.term(a, k_block, config.term_of(step, lane % 4, reg / 2, element));
       if (!term.real || filter >= a.group_filters()) return 0.0f;
-      return w[(group * a.group_filters() + filter) * a.taps() + (term.channel * a.r + term.row) * a.s +
-               term.column];
+      const int row = config.has_frames() ? (term.channel * a.t + term.frame) * a.r : term.channel * a.r;
+      return w[(group * a.group_filters() + filter) * a.taps() + (row + term.row) * a.s + term.column];
     };
     if constexpr (config.is_half())
       return round_pair<config>(weight(0), weight(1));

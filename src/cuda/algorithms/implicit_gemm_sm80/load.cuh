@@ -31,11 +31,15 @@ struct Column {
 };
 struct Position {
   int image, p, q;
+  int frame = 0;
 };
 template <ImplicitGemmSm80 config>
 __device__ __forceinline__ Position position(const ConvExtents& a, long long index) {
   if constexpr (config.specialized && config.positions(config.conv) < 1LL << 31) {
     const unsigned place = static_cast<unsigned>(index), row = place / a.q, image = row / a.p;
+    if constexpr (config.has_frames())
+      return {static_cast<int>(image / a.z), static_cast<int>(row % a.p), static_cast<int>(place % a.q),
+              static_cast<int>(image % a.z)};
     return {static_cast<int>(image), static_cast<int>(row - image * a.p),
             static_cast<int>(place - row * a.q)};
   }
@@ -80,6 +84,14 @@ __device__ __forceinline__ void find_positions(const ConvExtents& a, const Tile&
     const bool exists = index < config.positions(a);
     const Position at = exists ? position<config>(a, index) : Position{0, 0, 0};
     const int row = at.p * a.stride_h - a.pad_top, column = at.q * a.stride_w - a.pad_left;
+    if constexpr (config.has_frames()) {
+      smem.columns[i] = {
+          a.input_offset(at.image, tile.group * a.group_channels(), at.frame * a.stride_d, row, column),
+          exists ? row : -config.kOutside / 2, column};
+      smem.outputs[i] =
+          exists ? a.output_offset(at.image, tile.group * a.group_filters(), at.frame, at.p, at.q) : -1;
+      continue;
+    }
     smem.columns[i] = {a.input_offset(at.image, tile.group * a.group_channels(), row, column),
                        exists ? row : -config.kOutside / 2, column};
     smem.outputs[i] = exists ? a.output_offset(at.image, tile.group * a.group_filters(), at.p, at.q) : -1;

@@ -17,7 +17,7 @@ class Storer {
                                     const float* packed, float* y, const Smem<config>& smem)
       : a_(a), tile_(tile), x_(x), packed_(packed), y_(y), smem_(smem) {
     bias_ = packed_ + config.packed(a).bias_at() + static_cast<long long>(tile.group) * a.group_filters();
-    plane_ = static_cast<long long>(a.p) * a.q;
+    plane_ = config.filter_outputs(a);
     const int warp = threadIdx.x / 32;
     warp_m_ = tile.m_block * config.block_m + warp / config.warps_n * config.warp_m();
     warp_n_ = warp % config.warps_n * config.warp_n();
@@ -65,7 +65,7 @@ class Storer {
     }
     for_constants<0, kRows>([&](auto row) {
       constexpr int kTile = row.value / 2, kUpper = row.value % 2, kFilter = 8 * row.value;
-      constexpr long long kBytes = config.specialized ? 4LL * kFilter * config.conv.p * config.conv.q : 0;
+      constexpr long long kBytes = config.specialized ? 4 * kFilter * config.filter_outputs(config.conv) : 0;
       constexpr bool kInInstruction = config.specialized && kBytes < 1 << 23;
 #pragma unroll
       for (int i = 0; i < kColumns; ++i) {
@@ -195,7 +195,7 @@ class Storer {
 
   // Four rows of what is staged, one pixel; `left` of them, from none on.
   __device__ __forceinline__ void copy_rows(float* to, unsigned staged, int left) {
-    constexpr long long kPlane = config.specialized ? 4LL * config.conv.p * config.conv.q : 0;
+    constexpr long long kPlane = config.specialized ? 4 * config.filter_outputs(config.conv) : 0;
     constexpr bool kInInstruction = config.specialized && 3 * kPlane < 1 << 23;
     const long long row = kInInstruction ? 0 : plane_;
     ptx::copy_four_rows<4 * config.staging_pitch(), kInInstruction ? static_cast<int>(kPlane) : 0>(
@@ -215,7 +215,10 @@ class Storer {
       const long long k = static_cast<long long>(tile_.group) * a_.group_filters() + filter;
       const float sum = exact_sum(
           a_, packed_ + config.packed(a_).exact_at() + k * a_.taps(), window.row, window.column,
-          [&](int channel, int, int row, int column) {
+          [&](int channel, int frame, int row, int column) {
+            if (config.has_frames())
+              return x_[window.offset +
+                        a_.input_offset(0, channel, frame, row - window.row, column - window.column)];
             return x_[window.offset + a_.input_offset(0, channel, row - window.row, column - window.column)];
           });
       *to = activate<config.conv.activation>(sum + bias_[filter], a_.alpha, a_.beta);

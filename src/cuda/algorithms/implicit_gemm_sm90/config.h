@@ -36,7 +36,7 @@ struct ImplicitGemmSm90 {
   // that what taps share of x is found in L1 ----
   constexpr long long pixels() const { return static_cast<long long>(conv.n) * conv.z * conv.p * conv.q; }
   constexpr int taps() const { return conv.t * conv.r * conv.s; }
-  constexpr int channel_blocks() const { return ceil_div(conv.c, channels); }
+  constexpr int channel_blocks() const { return ceil_div(conv.group_channels(), channels); }
   constexpr int steps() const { return taps() * channel_blocks(); }
   constexpr int first_step(int rank) const { return steps() * rank / split; }  // per block that shares a sum
   constexpr int products() const { return channels / 8; }                      // of 8 channels, in a step
@@ -46,15 +46,26 @@ struct ImplicitGemmSm90 {
   constexpr int first_channel(int step) const { return step / taps() * channels; }
 
   // ---- A tile, and the order in which clusters take tiles: filter blocks of the same pixels follow each
-  // other, so that one finds in L2 what another has read. Blocks of a cluster have neighbouring pixels ----
+  // other, so that one finds in L2 what another has read. Blocks of a cluster have neighbouring pixels. A
+  // filter block is of one group ----
   constexpr int tile_rows() const { return 64 * row_blocks * (ping_pong ? 1 : consumers); }
-  constexpr int filter_blocks() const { return ceil_div(conv.k, filters); }
+  constexpr int group_blocks() const { return ceil_div(conv.group_filters(), filters); }
+  constexpr int filter_blocks() const { return conv.groups * group_blocks(); }
   constexpr long long row_tiles() const { return ceil_div(pixels(), tile_rows()); }
   constexpr long long tiles() const {
     return ceil_div(row_tiles(), cluster) * filter_blocks();
   }  // per cluster
   constexpr int cluster_blocks() const { return cluster * split; }
-  constexpr int first_filter(int tile) const { return tile % filter_blocks() * filters; }
+  constexpr int first_filter(int tile) const {
+    const int block = tile % filter_blocks();
+    return block / group_blocks() * conv.group_filters() + block % group_blocks() * filters;
+  }
+  constexpr int end_filter(int filter) const {  // behind the last of its group
+    return conv.groups == 1 ? conv.k : (filter / conv.group_filters() + 1) * conv.group_filters();
+  }
+  constexpr int first_channel_of(int tile) const {  // its group's first
+    return tile % filter_blocks() / group_blocks() * conv.group_channels();
+  }
   constexpr int first_pixel(int tile, int rank) const {
     return (tile / filter_blocks() * cluster + (split > 1 ? 0 : rank)) * tile_rows();
   }
@@ -156,11 +167,13 @@ struct ImplicitGemmSm90 {
   constexpr Packed packed() const { return {filter_blocks() * block_weights(), conv.weights(), conv.k}; }
   constexpr long long source_of(long long i) const {
     const int step = static_cast<int>(i / (filters * channels) % steps());
-    const int filter = static_cast<int>(i / block_weights()) * filters + static_cast<int>(i / 4 % filters);
+    const int block = static_cast<int>(i / block_weights());
+    const int in_group = block % group_blocks() * filters + static_cast<int>(i / 4 % filters);
+    const int filter = block / group_blocks() * conv.group_filters() + in_group;
     const int channel = first_channel(step) + static_cast<int>(i / (4 * filters) % (channels / 4)) * 4 +
                         static_cast<int>(i % 4);
-    if (filter >= conv.k || channel >= conv.c) return -1;
-    return (static_cast<long long>(filter) * conv.c + channel) * taps() + step % taps();
+    if (in_group >= conv.group_filters() || channel >= conv.group_channels()) return -1;
+    return (static_cast<long long>(filter) * conv.group_channels() + channel) * taps() + step % taps();
   }
 
   // Tells whether the kernel compiles without spilling and a multiprocessor can hold a block of it.

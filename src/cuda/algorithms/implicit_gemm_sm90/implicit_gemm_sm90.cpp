@@ -113,6 +113,14 @@ std::set<int> filters_of(int k) {
   return some;
 }
 
+// Fewer channels leave most of a product idle, and depthwise layers have kernels of their own.
+Support takes_groups_of_eight(const ConvProblem& a) {
+  constexpr std::int64_t kLeast = 8;
+  if (a.groups == 1 || a.c / a.groups >= kLeast) return Support::yes();
+  return Support::no(
+      fmt::format("it is for groups of {} channels and more, not of {}", kLeast, a.c / a.groups));
+}
+
 class ImplicitGemmTf32 final : public KernelAlgorithmOf<ImplicitGemmSm90> {
  public:
   ImplicitGemmTf32() : KernelAlgorithmOf("implicit_gemm_sm90") {}
@@ -124,7 +132,8 @@ class ImplicitGemmTf32 final : public KernelAlgorithmOf<ImplicitGemmSm90> {
     const Abilities& abilities =
         once([] { return Abilities{.activations = all_activations(), .residual = true, .depth = true}; });
     return first_refusal({needs_sm90(device), within(abilities, a), takes_layout(a, Layout::nchw),
-                          takes_tf32(a), takes_one_group(a), takes_channels_from(8, a), fits_extents(a)});
+                          takes_tf32(a), takes_groups_of_eight(a), takes_channels_from(8, a),
+                          fits_extents(a)});
   }
   std::string why_none(const ConvProblem&, const DeviceInfo&) const override {
     return "its pixels, tiles or steps are too many to be counted in 30 bits";
@@ -172,7 +181,7 @@ class ImplicitGemmTf32 final : public KernelAlgorithmOf<ImplicitGemmSm90> {
       }
     };
     ImplicitGemmSm90 kernel{.conv = extents_of(a), .channels = 16};
-    for (const int filters : filters_of(kernel.conv.k))
+    for (const int filters : filters_of(kernel.conv.group_filters()))
       for (const auto& [consumers, row_blocks, ping_pong] : {std::tuple{2, 2, false},
                                                              {2, 1, false},
                                                              {2, 2, true},

@@ -191,7 +191,8 @@ __device__ void consume(const float* __restrict__ x, const float* __restrict__ p
   const auto fetch = [&](auto part, int of_index, long long output) {
     if (of_index < place.kTiles)
       Part<config, config.part_filters(part.value)>::fetch(
-          output, config.first_filter(place.tile(of_index)) + part.value * config.stored_filters(), residual,
+          output, config.first_filter(place.tile(of_index)),
+          config.first_filter(place.tile(of_index)) + part.value * config.stored_filters(), residual,
           place_of(part.value));
     ptx::cp_async_commit_group();
   };
@@ -233,7 +234,7 @@ __device__ void consume(const float* __restrict__ x, const float* __restrict__ p
       if (finite) P::template gather<kFirst / 2>(sums, staging);
       if constexpr (kAhead > 0) ptx::cp_async_wait_group<kAhead - 1>();
       if (finite)
-        P::store(output, filter + kFirst, biases.template of_part<kFirst>(), residual, y, staging,
+        P::store(output, filter, filter + kFirst, biases.template of_part<kFirst>(), residual, y, staging,
                  place_of(part.value));
       if constexpr (constexpr int kThen = part.value + kAhead; kAhead > 0 && kThen < config.parts())
         fetch(Int<kThen>{}, index, output);

@@ -85,7 +85,7 @@ __device__ void load(const float* __restrict__ x, const unsigned* __restrict__ p
   constexpr auto kAt = config.smem();
   constexpr ConvExtents a = config.conv;
   constexpr long long kVolume = static_cast<long long>(a.d) * a.h * a.w;
-  constexpr bool kWhole = a.c % config.channels == 0;
+  constexpr bool kWhole = a.group_channels() % config.channels == 0;
   constexpr int kTeams = config.teams();
   const Place<config> place(backwards);
   const int thread = static_cast<int>(threadIdx.x) % S::kThreads;
@@ -103,7 +103,8 @@ __device__ void load(const float* __restrict__ x, const unsigned* __restrict__ p
     Source sources[S::kPlaces];
 #pragma unroll
     for (int i = 0; i < S::kPlaces; ++i)
-      sources[i] = source_of<config>(x, config.first_pixel(tile, place.rank) + row + i * S::kPixels, channel);
+      sources[i] = source_of<config>(x, config.first_pixel(tile, place.rank) + row + i * S::kPixels,
+                                     config.first_channel_of(tile) + channel);
 #pragma unroll 1
     for (; step < place.end_step; step += kTeams) {
       ring.wait_empty(smem + kAt.empty);
@@ -115,7 +116,7 @@ __device__ void load(const float* __restrict__ x, const unsigned* __restrict__ p
       const int first_channel = config.first_channel(step);
       const int tap_frame = config.tap_frame(step);
       const long long tap = first_channel * kVolume + (tap_frame * a.h + tap_row) * a.w + tap_column;
-      const int left = a.c - first_channel - channel;  // channels, from the thread's first on
+      const int left = a.group_channels() - first_channel - channel;  // channels, from the thread's first on
       for_constants<0, S::kPlaces>([&](auto i) {
         constexpr int kTo = 4 * i.value * S::kPixels;
         const Source& source = sources[i.value];

@@ -52,11 +52,13 @@ struct Part {
   static constexpr int kBatch = lesser(kItems, config.batch());
   static constexpr int kItemBytes = 128 * kAtOnce;  // per warp, where residuals wait
 
-  // Fetches what is added to outputs, on its way to the thread that will store them. `output`: as in store().
-  __device__ static __forceinline__ void fetch(long long output, int first_filter,
+  // Fetches what is added to outputs, on its way to the thread that will store them. `output`: as in store();
+  // `tile_filter`: the tile's first.
+  __device__ static __forceinline__ void fetch(long long output, int tile_filter, int first_filter,
                                                const float* __restrict__ residual, unsigned to) {
     const int first = static_cast<int>(threadIdx.x) % 32 / kPieces, filter = first_filter + first;
-    const int left = output < 0 ? 0 : lesser(a.k - filter, kFilters - first);  // filters
+    const int left =
+        output < 0 ? 0 : lesser(config.end_filter(tile_filter) - filter, kFilters - first);  // filters
     const float* const from = residual + (left > 0 ? output + static_cast<long long>(filter) * kOutputs : 0);
     for_constants<0, kItems>([&](auto item) {
       constexpr int kFurther = item.value * kTogether;
@@ -94,13 +96,14 @@ struct Part {
   // Stores what was gathered. `output`: of this thread's pixels and filter 0, below 0 where there are none.
   // `addends`: what fetch() has brought, where it does. Rolled up, which compiles faster and leaves registers
   // to sums; a batch of other residuals is on its way at once.
-  __device__ static __forceinline__ void store(long long output, int first_filter,
+  __device__ static __forceinline__ void store(long long output, int tile_filter, int first_filter,
                                                const typename Biases<config>::Part& biases,
                                                const float* __restrict__ residual, float* __restrict__ y,
                                                unsigned staging, unsigned addends) {
     const int lane = static_cast<int>(threadIdx.x) % 32, piece = lane % kPieces, first = lane / kPieces;
     const int filter = first_filter + first;
-    const int left = output < 0 ? 0 : lesser(a.k - filter, kFilters - first);  // filters
+    const int left =
+        output < 0 ? 0 : lesser(config.end_filter(tile_filter) - filter, kFilters - first);  // filters
     const unsigned from = staging + first * config.staged_pitch() + piece * 4 * kAtOnce;
     if constexpr (!a.lies.between()) output += static_cast<long long>(filter) * kOutputs;
 #pragma unroll 1
@@ -179,7 +182,7 @@ __device__ void store_exact(const float* __restrict__ x, const float* __restrict
   for (int i = static_cast<int>(threadIdx.x) % 32; i < config.warp_pixels() * config.filters; i += 32) {
     const int pixel = first_pixel + i % config.warp_pixels();
     const int filter = first_filter + i / config.warp_pixels();
-    if (pixel >= static_cast<int>(config.pixels()) || filter >= a.k) continue;
+    if (pixel >= static_cast<int>(config.pixels()) || filter >= config.end_filter(first_filter)) continue;
     const ImplicitGemmSm90::Pixel at = config.output_at(pixel);
     store_exact_output<config>(x, packed, residual, y, at.image, filter, at.row, at.column, at.frame);
   }

@@ -1,0 +1,35 @@
+// Elements of dx that no tap meets, as the kernel that stores them takes them (bare_residues.cuh).
+#pragma once
+
+#include "cuda/tile/conv_extents.h"
+
+namespace convtune {
+
+struct BareResidues {
+  static constexpr int kThreads = 256;
+  ConvExtents conv;  // dx as a y, with its epilogue
+  int stride_d = 1, stride_h = 1, stride_w = 1, pad_d = 0, pad_h = 0, pad_w = 0;
+  long long met_d = 1, met_h = 1, met_w = 1;  // bits: residues that some tap meets
+  int group_filters = 1;                      // from group to group in the packed biases
+  static constexpr const char* kName = "BareResidues";
+  template <class Self, class F>
+  static constexpr void visit(Self& self, F&& field) {
+    field("conv", self.conv);
+    field("stride_d", self.stride_d), field("stride_h", self.stride_h), field("stride_w", self.stride_w);
+    field("pad_d", self.pad_d), field("pad_h", self.pad_h), field("pad_w", self.pad_w);
+    field("met_d", self.met_d), field("met_h", self.met_h), field("met_w", self.met_w);
+    field("group_filters", self.group_filters);
+  }
+
+  constexpr long long elements() const { return 1LL * conv.n * conv.k * conv.z * conv.p * conv.q; }
+  constexpr bool is_met(int frame, int row, int column) const {
+    return (met_d >> (frame + pad_d) % stride_d & 1) != 0 && (met_h >> (row + pad_h) % stride_h & 1) != 0 &&
+           (met_w >> (column + pad_w) % stride_w & 1) != 0;
+  }
+  constexpr int bias_of(int channel) const {
+    const int results = conv.k / conv.groups;
+    return channel / results * group_filters + channel % results;
+  }
+};
+
+}  // namespace convtune
