@@ -1,5 +1,5 @@
 # Thin doors over scripts/setup and the CMake presets (CMakePresets.json). `make` alone lists them.
-.PHONY: help setup nvrtc python tune install test kernels arm asan tsan check
+.PHONY: help setup nvrtc python tune install wheel test kernels arm asan tsan check
 
 PREFIX ?= /usr/local
 
@@ -7,6 +7,7 @@ help:
 	@echo 'make setup   install what is missing (Debian packages; nothing is done when all is there)'
 	@echo 'make tune    setup, build, tune AlexNet conv1 on the best device here and print the table'
 	@echo 'make install setup, build, install library, headers and command (PREFIX=$(PREFIX))'
+	@echo 'make wheel   a wheel for pip in dist/, tested in an empty environment (a compiler is all that it needs)'
 	@echo 'make test    setup, build, run every test'
 	@echo 'make kernels every GPU kernel executed without a GPU, on all its problems in every mode'
 	@echo 'make arm     the CPU kernels for 64-bit Arm, under an emulator'
@@ -33,6 +34,9 @@ install: setup
 	cmake --preset release
 	cmake --build --preset release --target convtune convtune_c convtune_torch convtune_cli
 	cmake --install build/release --prefix $(PREFIX)
+
+wheel:
+	scripts/build_wheel
 
 test: nvrtc python
 	cmake --preset release

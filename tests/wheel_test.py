@@ -1,16 +1,21 @@
-"""wheel_test.py WHEEL [PYTHON]: it installs into a fresh virtual environment without network and without anything else,
-and works there: the package, the command, a convolution. PYTHON: one with PyTorch, which then gets the wheel as well.
+"""wheel_test.py WHEEL [PYTHON]: it installs into an empty virtual environment without network and without anything else,
+and works there: the package, the command, a convolution; then, with its extra `numpy`, README's program as it stands.
+PYTHON: one with PyTorch, which then gets the wheel as well.
 
 Run by scripts/build_wheel.
 """
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import time
+import zipfile
 from pathlib import Path
 
+README = Path(__file__).resolve().parents[1] / "README.md"
+TEXTS = {"LICENSE", "THIRD_PARTY_NOTICES", "libgomp.copyright", "libgomp.GPL-3"}
 SECONDS = 60  # for an installation; it takes two
 
 PROGRAM = """
@@ -53,6 +58,12 @@ def run(*words, **how):
 
 def main():
     wheel = Path(sys.argv[1]).resolve()
+    names = zipfile.ZipFile(wheel).namelist()
+    missing = TEXTS - {Path(name).name for name in names}
+    assert not missing, f"the wheel lacks {missing}"
+    # A library that auditwheel had to bring along is one that nobody decided to give away.
+    brought = [name for name in names if name.startswith("convtune.libs/")]
+    assert not brought, f"the wheel needs what not every machine has: {brought}"
     # Nothing of the caller's: neither his packages nor his libraries.
     kept = {name: value for name, value in os.environ.items()
             if not name.startswith(("CONVTUNE_", "PYTHON", "LD_", "VIRTUAL_ENV"))}
@@ -60,7 +71,8 @@ def main():
         own = {"cwd": folder, "env": {**kept, "XDG_CACHE_HOME": folder, "XDG_DATA_HOME": folder}}
         run(sys.executable, "-m", "venv", "fresh", **own)
         python = f"{folder}/fresh/bin/python"
-        pip = "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-index", "--no-deps"
+        install = "-m", "pip", "--disable-pip-version-check", "install", "--quiet"
+        pip = *install, "--no-index", "--no-deps"
         begin = time.monotonic()
         run(python, *pip, wheel, **own)
         seconds = time.monotonic() - begin
@@ -68,6 +80,11 @@ def main():
         print(f"wheel_test: installed in {seconds:.1f} s;", run(python, "-c", PROGRAM, **own).strip())
         assert "convtune" in run(f"{folder}/fresh/bin/convtune", "--version", **own)
         assert "cpu" in run(python, "-m", "convtune", "doctor", **own)
+        run(python, *install, f"convtune[numpy] @ {wheel.as_uri()}", **own)
+        program = re.search(r"```python\n(.*?)```", README.read_text(), re.DOTALL)[1]
+        printed = run(python, "-c", program, **own)
+        assert printed == "(1, 96, 55, 55)\n122.5\n", printed
+        print("wheel_test: README's program runs")
         if len(sys.argv) > 2:
             run(python, *pip, "--target", f"{folder}/target/site-packages", wheel, **own)
             own["env"]["PYTHONPATH"] = f"{folder}/target/site-packages"

@@ -17,7 +17,7 @@
 namespace convtune {
 namespace {
 
-void check(const ExportModule& module, const ExportOptions& options) {
+void check_cuda_module(const ExportModule& module, const ExportOptions& options) {
   check_module(module, {DType::f32, DType::f16, DType::bf16}, options.module_name,
                {"torch", "nn", "load_inline", "CUDA_SOURCE", "CPP_SOURCE", "extension", "pack", "conv1d",
                 "conv2d", "packed_weights", "object", "id"});
@@ -196,13 +196,13 @@ struct ForDevice {
 }  // namespace
 
 CudaExport export_cuda(const ExportModule& module, const Target& target, const CudaExportOptions& options) {
-  check(module, options);
+  check_cuda_module(module, options);
   const DeviceInfo device = device_of(target);
   return exported(module, device, options, ForTarget{device});
 }
 
 CudaExport export_cuda(const ExportModule& module, Device device, const CudaExportOptions& options) {
-  check(module, options);
+  check_cuda_module(module, options);
   if (device.kind != Device::Kind::cuda)
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("a CUDA kernel is for an NVIDIA GPU, not for {}", to_string(device)));

@@ -13,7 +13,7 @@ namespace {
 constexpr std::int64_t kMostGroups = 65'535;  // per grid's last axis
 constexpr std::int64_t kMostUnrolled = 64;    // taps
 
-void check(const ExportModule& module, const ExportOptions& options) {
+void check_triton_module(const ExportModule& module, const ExportOptions& options) {
   check_module(module, {DType::f32, DType::f16, DType::bf16}, options.module_name,
                {"torch", "nn", "triton", "tl", "conv1d", "conv2d", "conv2d_kernel", "depthwise_kernel",
                 "round_tf32", "round_kernel"});
@@ -57,7 +57,7 @@ Words words_of(const ExportModule& module, const ExportLayer& layer) {
 }  // namespace
 
 std::string export_triton(const ExportModule& module, const ExportOptions& options) {
-  check(module, options);
+  check_triton_module(module, options);
   const auto any = [&](const auto& is) {
     return std::any_of(module.layers.begin(), module.layers.end(),
                        [&](const ExportLayer& layer) { return is(layer.problem); });

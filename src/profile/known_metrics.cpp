@@ -12,6 +12,11 @@
 #include "profile/metric_table.h"
 
 namespace convtune {
+
+Error bad_metrics(const std::string& why) {
+  return Error(ErrorKind::invalid_argument, "metrics: " + why);
+}
+
 namespace {
 
 constexpr double kSectorBytes = 32;
@@ -30,10 +35,6 @@ constexpr std::pair<std::string_view, const char*> kStallReasons[] = {
     {"not_selected", "its turn (not selected)"},
     {"imc_miss", "a constant (IMC miss)"},
 };
-
-Error bad(const std::string& why) {
-  return Error(ErrorKind::invalid_argument, "metrics: " + why);
-}
 
 constexpr std::string_view kSelected = "smsp__average_warps_issue_stalled_selected_per_issue_active.ratio";
 
@@ -68,8 +69,8 @@ class Reader {
       const auto value = metrics_.find(metric.name);
       if (!value) continue;
       if (*value < low || *value > high)
-        throw bad(fmt::format("{} of kernel {} is {:g}, out of its range {:g} to {:g}", metric.name,
-                              convtune::quoted(metrics_.kernel), *value, low, high));
+        throw bad_metrics(fmt::format("{} of kernel {} is {:g}, out of its range {:g} to {:g}", metric.name,
+                                      convtune::quoted(metrics_.kernel), *value, low, high));
       if (which) *which = &metric;
       return value;
     }
@@ -91,8 +92,8 @@ class Reader {
     const auto value = number(quantity, low, high, &metric);
     if (!value) return std::nullopt;
     if (*value != std::floor(*value))
-      throw bad(fmt::format("{} of kernel {} is {:g}, and must be a whole number", metric->name,
-                            convtune::quoted(metrics_.kernel), *value));
+      throw bad_metrics(fmt::format("{} of kernel {} is {:g}, and must be a whole number", metric->name,
+                                    convtune::quoted(metrics_.kernel), *value));
     return static_cast<T>(*value);
   }
   std::optional<double> amount(Quantity quantity) const { return number(quantity, 0, kLargest); }

@@ -1,6 +1,9 @@
 // The metrics that convtune reads, by meaning instead of by name. Who asks: analysis and refine.
 #pragma once
 
+#include <string>
+
+#include "convtune/error.h"
 #include "convtune/metrics.h"
 
 namespace convtune {
@@ -35,5 +38,8 @@ struct KnownMetrics {
 
 // Throws Error{invalid_argument} for a number that its metric cannot have: -3 registers, half a block.
 KnownMetrics known_metrics(const KernelMetrics& metrics);
+
+// Metrics that cannot be read.
+Error bad_metrics(const std::string& why);
 
 }  // namespace convtune

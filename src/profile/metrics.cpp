@@ -18,10 +18,6 @@ namespace convtune {
 namespace {
 
 constexpr std::size_t kMaxBytes = std::size_t{64} << 20;  // more than what ncu prints of a whole model
-Error bad(const std::string& why) {
-  return Error(ErrorKind::invalid_argument, "metrics: " + why);
-}
-
 // Keeps one launch of each kernel: that of median time, or the middle one where there are no times.
 std::vector<KernelMetrics> one_a_kernel(std::vector<KernelMetrics> launches) {
   std::map<std::string, std::vector<std::size_t>> places;
@@ -46,7 +42,7 @@ std::vector<KernelMetrics> one_a_kernel(std::vector<KernelMetrics> launches) {
 void require_known(const std::vector<KernelMetrics>& launches) {
   for (const KernelMetrics& launch : launches)
     if (known_metrics(launch) != KnownMetrics()) return;
-  throw bad(fmt::format(
+  throw bad_metrics(fmt::format(
       "hold no metric of {} that analyze and refine read (launch__grid_size, gpu__time_duration.sum, ...; on "
       "the details page \"Grid Size\", \"Duration\", ...): profile with "
       "`ncu --set full --csv --page raw PROGRAM > metrics.csv`",
@@ -67,14 +63,14 @@ RawProfile read_profile(std::string_view text) {
     text.remove_prefix(3);  // the mark that editors on Windows begin a file with
   if (may_be_json(text)) return read_json(text);
   if (text.starts_with("NVR"))
-    throw bad(
+    throw bad_metrics(
         "is a report of ncu (.ncu-rep), which ncu alone reads: `ncu --import FILE --csv --page raw > "
         "metrics.csv` "
         "prints what is read here");
   const bool is_table = has_table(text);
   if (!is_table && !has_page(text)) {
     for (const std::string& message : read_table(text).messages)
-      if (message.starts_with("ERROR: ")) throw bad("ncu measured nothing: " + message.substr(7));
+      if (message.starts_with("ERROR: ")) throw bad_metrics("ncu measured nothing: " + message.substr(7));
     try {
       return read_json(text);
     } catch (const Error& error) {
@@ -87,8 +83,8 @@ RawProfile read_profile(std::string_view text) {
   }
   NcuOutput output = is_table ? read_table(text) : read_page(text);
   if (output.profile.empty())
-    throw bad(fmt::format("ncu's table holds no launch{}",
-                          output.messages.empty() ? "" : "; ncu says " + output.messages.back()));
+    throw bad_metrics(fmt::format("ncu's table holds no launch{}",
+                                  output.messages.empty() ? "" : "; ncu says " + output.messages.back()));
   return std::move(output.profile);
 }
 
@@ -102,9 +98,9 @@ std::optional<double> KernelMetrics::find(std::string_view metric) const {
 
 std::vector<KernelMetrics> parse_metrics(std::string_view text) {
   if (text.size() > kMaxBytes)
-    throw bad(fmt::format("has {} bytes; at most {} are read", text.size(), kMaxBytes));
+    throw bad_metrics(fmt::format("has {} bytes; at most {} are read", text.size(), kMaxBytes));
   const RawProfile profile = read_profile(text);
-  if (profile.empty()) throw bad("hold no kernel");
+  if (profile.empty()) throw bad_metrics("hold no kernel");
   std::vector<KernelMetrics> launches = profile.read();
   require_known(launches);
   return one_a_kernel(std::move(launches));

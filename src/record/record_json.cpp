@@ -12,7 +12,7 @@
 namespace convtune {
 namespace {
 
-constexpr std::int64_t kSchema = 1;
+constexpr std::int64_t kRecordSchema = 1;
 constexpr double kMaxTimeUs = 1e12;  // eleven days
 constexpr double kMaxRatio = 1e6;    // for errors and roofline fractions: nonsense, but a number
 constexpr std::int64_t kMaxContests = 1'000'000;
@@ -50,7 +50,7 @@ auto parse_field(FlatJson& json, std::string_view field, Parse&& parse) {
 
 Record parse_record(std::string_view text) {
   FlatJson json(text, "record");
-  json.take_integer("schema", kSchema, kSchema);
+  json.take_integer("schema", kRecordSchema, kRecordSchema);
   Record record;
   record.problem = parse_field(json, "problem", [](const std::string& line) {
     ConvProblem problem = parse_problem(line);
@@ -93,7 +93,7 @@ Record parse_record(std::string_view text) {
 
 std::string to_json_line(const Record& record) {
   // Not a number and infinity become null here, which parse_record refuses by the field's name.
-  nlohmann::ordered_json json = {{"schema", kSchema},
+  nlohmann::ordered_json json = {{"schema", kRecordSchema},
                                  {"problem", to_string(record.problem)},
                                  {"device", record.device},
                                  {"algorithm", record.algorithm},

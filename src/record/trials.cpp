@@ -21,7 +21,7 @@ namespace {
 
 using Event = TrialEntry::Event;
 
-constexpr std::int64_t kSchema = 2;  // before it, marks said not whose they were
+constexpr std::int64_t kTrialSchema = 2;  // before it, marks said not whose they were
 constexpr double kMaxNumber = 1e12;
 constexpr std::int64_t kMaxSeconds = std::int64_t{1} << 40;
 // No trial takes as long: what began so long ago where processes cannot be seen from here (on another
@@ -44,7 +44,7 @@ Trial work(const std::string& algorithm, const Config& config, const std::string
 
 TrialEntry parse_entry(std::string_view line) {
   FlatJson json(line, "trial");
-  json.take_integer("schema", kSchema, kSchema);
+  json.take_integer("schema", kTrialSchema, kTrialSchema);
   const std::string word = json.take_word("event");
   const auto named = std::find_if(std::begin(kEvents), std::end(kEvents),
                                   [&](const auto& event) { return event.second == word; });
@@ -86,7 +86,7 @@ std::string to_line(const TrialEntry& entry) {
   }
   const auto* const named = std::find_if(std::begin(kEvents), std::end(kEvents),
                                          [&](const auto& event) { return event.first == entry.event; });
-  nlohmann::ordered_json json = {{"schema", kSchema}, {"event", named->second}};
+  nlohmann::ordered_json json = {{"schema", kTrialSchema}, {"event", named->second}};
   if (entry.event != Event::retune) {
     json["algorithm"] = trial.algorithm;
     json["config"] = to_string(trial.config);

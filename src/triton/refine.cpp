@@ -22,10 +22,6 @@
 namespace convtune {
 namespace {
 
-Error bad(const std::string& message) {
-  return Error(ErrorKind::invalid_argument, message);
-}
-
 // One kernel of the file on its way to a list.
 struct Work {
   const TritonKernel* kernel = nullptr;
@@ -324,7 +320,7 @@ class Refining {
       return;
     }
     const std::string before = compiler_.compiler()->import_failure(file_.source(), options_.path);
-    if (before.empty()) throw bad("the new file could not be imported, where the old one can: " + now);
+    if (before.empty()) throw bad_input("the new file could not be imported, where the old one can: " + now);
     result_.notes.push_back("neither file can be imported here: " + before);
   }
 
@@ -354,8 +350,8 @@ Refined run(const std::string& source, const std::vector<KernelMetrics>& metrics
 std::string load_source(const std::string& path) {
   std::string text = read_named_file(path);
   if (text.size() > kMaxPythonBytes)
-    throw bad(fmt::format("{} has {} bytes; at most {} are read", convtune::quoted(path, 200), text.size(),
-                          kMaxPythonBytes));
+    throw bad_input(fmt::format("{} has {} bytes; at most {} are read", convtune::quoted(path, 200),
+                                text.size(), kMaxPythonBytes));
   return text;
 }
 

@@ -12,7 +12,7 @@
 namespace convtune {
 namespace {
 
-constexpr std::size_t kShown = 12;  // names of a message
+constexpr std::size_t kShownKernels = 12;  // names of a message
 
 [[noreturn]] void refuse(const std::string& message) {
   throw Error(ErrorKind::invalid_argument, message);
@@ -27,8 +27,9 @@ std::string names_of(const TritonFile& file) {
   std::string names;
   std::size_t shown = 0;
   for (const TritonKernel& kernel : file.kernels())
-    if (++shown <= kShown) names += (names.empty() ? "" : ", ") + convtune::quoted(place_of(kernel), 200);
-  return shown > kShown ? names + fmt::format(" and {} more", shown - kShown) : names;
+    if (++shown <= kShownKernels)
+      names += (names.empty() ? "" : ", ") + convtune::quoted(place_of(kernel), 200);
+  return shown > kShownKernels ? names + fmt::format(" and {} more", shown - kShownKernels) : names;
 }
 
 bool same_name(const std::vector<const TritonKernel*>& kernels) {

@@ -20,10 +20,6 @@ namespace {
 
 constexpr std::size_t kMaxBytes = std::size_t{8} << 20;
 
-Error bad(const std::string& why) {
-  return Error(ErrorKind::invalid_argument, "document: " + why);
-}
-
 // The document's parts: the text between a heading that holds the word and the next one. A fence of three
 // backquotes hides what looks like a heading.
 class Parts {
@@ -103,7 +99,7 @@ class SheetReader {
   Target target(std::vector<std::string>& notes) const {
     const std::string name = text({"gpu name"}).value_or(text({"gpu"}).value_or(""));
     const auto capability = text({"compute capability"});
-    if (name.empty() && !capability) throw bad("its sheet names no GPU and no compute capability");
+    if (name.empty() && !capability) throw bad_document("its sheet names no GPU and no compute capability");
     Target target = nearest(name, capability);
     const Target before = target;
     if (capability) set_capability(*capability, target);
@@ -150,8 +146,9 @@ class SheetReader {
     if (best) return *best;
     const std::vector<double> version = capability ? numbers_of(*capability) : std::vector<double>();
     if (version.empty() || version[0] < 5 || version[0] > 20)
-      throw bad(fmt::format("the GPU {} is not known, and its sheet has no compute capability as in 8.9",
-                            convtune::quoted(name)));
+      throw bad_document(
+          fmt::format("the GPU {} is not known, and its sheet has no compute capability as in 8.9",
+                      convtune::quoted(name)));
     const int tenths = static_cast<int>(std::lround(10 * version[0]));
     return typical_target({tenths / 10, tenths % 10}, 1);
   }
@@ -159,7 +156,7 @@ class SheetReader {
   static void set_capability(const std::string& text, Target& target) {
     const std::vector<double> version = numbers_of(text);
     if (version.empty() || version[0] < 5 || version[0] > 20)
-      throw bad(fmt::format("the compute capability {} is none as in 8.9", convtune::quoted(text)));
+      throw bad_document(fmt::format("the compute capability {} is none as in 8.9", convtune::quoted(text)));
     const int tenths = static_cast<int>(std::lround(10 * version[0]));
     target.capability = {tenths / 10, tenths % 10};
   }
@@ -170,8 +167,8 @@ class SheetReader {
     if (!found) return;
     const std::vector<double> values = numbers_of(*found);
     if (values.empty() || values[0] < low || values[0] > high)
-      throw bad(fmt::format("the sheet's {} is {}, and must be a number from {:g} to {:g}", *words.begin(),
-                            convtune::quoted(*found), low, high));
+      throw bad_document(fmt::format("the sheet's {} is {}, and must be a number from {:g} to {:g}",
+                                     *words.begin(), convtune::quoted(*found), low, high));
     field = static_cast<T>(values[0]);
   }
   void whole(std::initializer_list<const char*> words, double low, double high, int& field) const {
@@ -201,21 +198,21 @@ bool wants_order(std::string_view text) {
 
 RefineDocument parse_document(std::string_view text) {
   if (text.size() > kMaxBytes)
-    throw bad(fmt::format("has {} bytes; at most {} are read", text.size(), kMaxBytes));
+    throw bad_document(fmt::format("has {} bytes; at most {} are read", text.size(), kMaxBytes));
   const Parts parts(text);
   const auto sheet = parts.find({"target", "gpu"});
-  if (!sheet) throw bad("has no \"# Target GPU\"");
+  if (!sheet) throw bad_document("has no \"# Target GPU\"");
   auto stage = parts.find({"current", "stage"});
   if (!stage) stage = parts.find({"stage"});
   if (!stage || trimmed(*stage).empty()) stage = parts.find({"optimization stage"});
-  if (!stage) throw bad("has no \"[OPTIMIZATION STAGE]\"");
+  if (!stage) throw bad_document("has no \"[OPTIMIZATION STAGE]\"");
   const auto code = parts.find({"code"});
-  if (!code) throw bad("has no \"[CURRENT CODE]\"");
+  if (!code) throw bad_document("has no \"[CURRENT CODE]\"");
   RefineDocument document;
   document.target = SheetReader(*sheet).target(document.notes);
   document.stage = parse_stage(*stage);
   document.source = fenced(*code);
-  if (trimmed(document.source).empty()) throw bad("its code is empty");
+  if (trimmed(document.source).empty()) throw bad_document("its code is empty");
   if (const auto metrics = parts.find({"metrics"})) {
     std::string_view found = fenced(*metrics);
     while (!found.empty() && std::isspace(static_cast<unsigned char>(found.front()))) found.remove_prefix(1);

@@ -12,19 +12,15 @@
 namespace convtune {
 namespace {
 
-constexpr std::size_t kShown = 12;  // configs of a message
+constexpr std::size_t kShownConfigs = 12;  // configs of a message
 constexpr const char* kNameSizes =
     ", or what the grid is made of with --let (M=4096, \"x=[16, 3, 224, 224]\") or --problem";
 
-Error bad(const std::string& message) {
-  return Error(ErrorKind::invalid_argument, message);
-}
-
 std::string listing(const std::vector<const TritonConfig*>& configs) {
   std::string text;
-  for (std::size_t i = 0; i < std::min(configs.size(), kShown); ++i)
+  for (std::size_t i = 0; i < std::min(configs.size(), kShownConfigs); ++i)
     text += fmt::format("\n  line {}: {}", configs[i]->line, to_string(*configs[i]));
-  if (configs.size() > kShown) text += fmt::format("\n  and {} more", configs.size() - kShown);
+  if (configs.size() > kShownConfigs) text += fmt::format("\n  and {} more", configs.size() - kShownConfigs);
   return text;
 }
 
@@ -57,7 +53,7 @@ TritonConfig named_whole(const std::vector<std::pair<std::string, std::string>>&
     const auto number = whole(value);
     if (name == "num_warps" || name == "num_stages") {
       if (!number)
-        throw bad(
+        throw bad_input(
             fmt::format("--original's {} is {}, and must be a whole number", name, convtune::quoted(value)));
       (name == "num_warps" ? config.stage.warps : config.stage.stages) = *number;
     } else if (name == "num_ctas" || name == "maxnreg") {
@@ -165,7 +161,7 @@ class Finder {
 
  private:
   Error at_kernel(const std::string& why) const {
-    return bad(fmt::format("line {}: {}: {}", q_.kernel.line, convtune::quoted(q_.kernel.name), why));
+    return bad_input(fmt::format("line {}: {}: {}", q_.kernel.line, convtune::quoted(q_.kernel.name), why));
   }
 
   Original named() {
@@ -187,9 +183,9 @@ class Finder {
       if (is_config(config, words)) found.push_back(&config);
     drop_equal(found);
     if (found.size() != 1)
-      throw bad(fmt::format("--original {} fits {} configs of the list of {}{}",
-                            convtune::quoted(q_.options.original, 200), found.size(), q_.kernel.name,
-                            found.empty() ? listing(all()) : listing(found)));
+      throw bad_input(fmt::format("--original {} fits {} configs of the list of {}{}",
+                                  convtune::quoted(q_.options.original, 200), found.size(), q_.kernel.name,
+                                  found.empty() ? listing(all()) : listing(found)));
     check_grid(*found[0]);
     result_.notes.push_back(
         fmt::format("the original is the config of line {}, as --original says", found[0]->line));
@@ -204,7 +200,8 @@ class Finder {
 
   Original taken(const TritonConfig& config) {
     if (!config.hidden.empty())
-      throw bad(fmt::format("line {}: this config cannot be written again: {}", config.line, config.hidden));
+      throw bad_input(
+          fmt::format("line {}: this config cannot be written again: {}", config.line, config.hidden));
     result_.config = config;
     return std::move(result_);
   }
@@ -236,8 +233,8 @@ class Finder {
     if (std::none_of(found.begin(), found.end(), [&](const TritonConfig& config) {
           return config.same_blocks(original) && config.stage == original.stage;
         }))
-      throw bad(fmt::format("--original is not what was profiled: a grid of {} is that of{}",
-                            *q_.metrics.grid, listing(fitting)));
+      throw bad_input(fmt::format("--original is not what was profiled: a grid of {} is that of{}",
+                                  *q_.metrics.grid, listing(fitting)));
   }
 
   // A launch that works its num_warps out: the block that was profiled has them.
@@ -306,12 +303,12 @@ class Finder {
       return std::move(result_);
     }
     if (left.size() != 1 && q_.options.several == Several::refuse)
-      throw bad(fmt::format("which config of {} was profiled is not known: {}; name it with --original{}{}",
-                            convtune::quoted(q_.kernel.name),
-                            fit.configs.empty()
-                                ? fit.why
-                                : fmt::format("a grid of {} fits {} configs", *q_.metrics.grid, left.size()),
-                            result_.grid_is_open ? kNameSizes : "", listing(left)));
+      throw bad_input(fmt::format(
+          "which config of {} was profiled is not known: {}; name it with --original{}{}",
+          convtune::quoted(q_.kernel.name),
+          fit.configs.empty() ? fit.why
+                              : fmt::format("a grid of {} fits {} configs", *q_.metrics.grid, left.size()),
+          result_.grid_is_open ? kNameSizes : "", listing(left)));
     if (left.size() != 1)
       result_.notes.push_back(
           fmt::format("which of {} configs was profiled is not known{}: the first is taken, line {}; "

@@ -56,15 +56,15 @@ std::vector<double> numbers_of(std::string_view text) {
   return numbers;
 }
 
+Error bad_document(const std::string& why) {
+  return Error(ErrorKind::invalid_argument, "document: " + why);
+}
+
 namespace {
 
 constexpr std::int64_t kLargestValue = 64;  // per parameter of the stage
 constexpr double kManyRegisters = 128;      // of a thread, where a text calls them many and gives no number
 constexpr double kHighStalls = 0.2;         // where a text calls stalls high and gives no number
-
-Error bad(const std::string& why) {
-  return Error(ErrorKind::invalid_argument, "document: " + why);
-}
 
 // The sentence in small letters, without marks of lists and emphasis.
 std::string plain(std::string_view line) {
@@ -102,7 +102,7 @@ class StageReader {
 
   RefineStage result() {
     if (!focus_grid_ && !focus_tiles_ && stage_.warps.empty() && stage_.stages.empty())
-      throw bad(
+      throw bad_document(
           "its stage has neither num_warps nor num_stages among its parameters, and no other focus that is "
           "known");
     if (focus_grid_ || focus_tiles_) {
@@ -249,14 +249,14 @@ class StageReader {
       if (close == rest.npos) return false;
       numbers = numbers_of(rest.substr(open, close - open));
       if (numbers.empty())
-        throw bad(fmt::format("{} has no values in {}", name, convtune::quoted(std::string(line_))));
+        throw bad_document(fmt::format("{} has no values in {}", name, convtune::quoted(std::string(line_))));
     } else if (numbers = range(rest); numbers.empty()) {
       return false;
     }
     std::vector<std::int64_t> found;
     for (const double value : numbers) {
       if (!is_value(value))
-        throw bad(
+        throw bad_document(
             fmt::format("{} has the value {:g} in {}", name, value, convtune::quoted(std::string(line_))));
       found.push_back(static_cast<std::int64_t>(value));
     }

@@ -2,9 +2,11 @@
 // sentence.
 #pragma once
 
+#include <string>
 #include <string_view>
 #include <vector>
 
+#include "convtune/error.h"
 #include "convtune/refine.h"
 
 namespace convtune {
@@ -21,5 +23,8 @@ std::vector<double> numbers_of(std::string_view text);
 std::vector<std::string_view> lines_of(std::string_view text);
 std::string_view trimmed(std::string_view text);
 std::string lower(std::string_view text);
+
+// A document that cannot be read.
+Error bad_document(const std::string& why);
 
 }  // namespace convtune

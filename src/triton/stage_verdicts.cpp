@@ -12,7 +12,7 @@ namespace convtune {
 namespace {
 
 constexpr double kIdleThatCounts = 0.1;   // for the multiprocessors' time
-constexpr double kEnoughOccupancy = 0.5;  // more warps hide no more latency to speak of
+constexpr double kUsefulOccupancy = 0.5;  // more warps hide no more latency to speak of
 constexpr std::size_t kMostTiles = 8;
 constexpr std::int64_t kSmallest = 16, kLargest = 1024;  // side of a tile that is offered
 
@@ -165,7 +165,7 @@ std::vector<std::string> tile_verdicts(std::vector<TileFacts> tiles, const Targe
   const auto key = [](const Judged& one) {
     constexpr double kSteps = 20;  // steps of 5 %: less is within what such sums are off
     return std::tuple(one.fails, one.spills, std::lround(kSteps * one.idle),
-                      -std::lround(kSteps * std::min(one.occupancy, kEnoughOccupancy)));
+                      -std::lround(kSteps * std::min(one.occupancy, kUsefulOccupancy)));
   };
   std::stable_sort(judged.begin(), judged.end(),
                    [&](const Judged& a, const Judged& b) { return key(a) < key(b); });

@@ -9,19 +9,19 @@
 
 #include "base/quoted.h"
 #include "convtune/cases.h"
-#include "convtune/error.h"
 
 namespace convtune {
+
+Error bad_input(const std::string& message) {
+  return Error(ErrorKind::invalid_argument, message);
+}
+
 namespace {
 
 using nlohmann::json;
 
 constexpr double kSeconds =
     40;  // for an answer about a file, by the clock: of the processor it takes 10 s at most
-
-Error bad(const std::string& message) {
-  return Error(ErrorKind::invalid_argument, message);
-}
 
 using Fields = std::vector<std::pair<std::string, std::string>>;
 
@@ -115,7 +115,7 @@ TritonConfig config_from_json(const json& object) {
 std::vector<std::pair<std::string, std::string>> parse_config_words(std::string_view text) {
   Fields fields;
   const auto refuse = [&](std::size_t at) {
-    throw bad(
+    throw bad_input(
         fmt::format("{} is no config: write BLOCK_M=32 num_warps=4, or Triton's own BLOCK_M: 32, "
                     "num_warps: 4; stopped at {}",
                     convtune::quoted(text, 200), convtune::quoted(text.substr(at))));
@@ -163,12 +163,12 @@ std::vector<std::pair<std::string, std::string>> parse_config_words(std::string_
 json TritonFile::ask(const json& request) {
   try {
     json answer = reader_->ask(request);
-    if (answer.contains("refused")) throw bad(answer.at("refused").get<std::string>());
+    if (answer.contains("refused")) throw bad_input(answer.at("refused").get<std::string>());
     return answer;
   } catch (const RunFailure& failure) {
-    throw bad(fmt::format("Python could not read the file: {}", failure.what()));
+    throw bad_input(fmt::format("Python could not read the file: {}", failure.what()));
   } catch (const json::exception& error) {
-    throw bad(fmt::format("Python could not read the file: {}", error.what()));
+    throw bad_input(fmt::format("Python could not read the file: {}", error.what()));
   }
 }
 
@@ -196,7 +196,7 @@ TritonFile::TritonFile(std::string source, std::string path, const Target& targe
           if (problem.dtype == DTypes() && same_layer(problem, layer_from_json(layer)))
             cases_.push_back(problem);
   } catch (const json::exception& error) {
-    throw bad(fmt::format("Python could not read the file: {}", error.what()));
+    throw bad_input(fmt::format("Python could not read the file: {}", error.what()));
   }
 }
 
@@ -219,7 +219,7 @@ std::vector<std::vector<TritonGrid>> TritonFile::grids(const TritonKernel& kerne
       if (grids.size() != configs.size()) return {};
     }
   } catch (const json::exception& error) {
-    throw bad(fmt::format("Python could not read the file: {}", error.what()));
+    throw bad_input(fmt::format("Python could not read the file: {}", error.what()));
   }
   return launches;
 }
@@ -240,7 +240,7 @@ std::string TritonFile::edited(const std::vector<List>& lists, bool in_order,
     for (const json& note : answer.at("notes")) notes.push_back(note.get<std::string>());
     return answer.at("source").get<std::string>();
   } catch (const json::exception& error) {
-    throw bad(fmt::format("Python could not edit the file: {}", error.what()));
+    throw bad_input(fmt::format("Python could not edit the file: {}", error.what()));
   }
 }
 

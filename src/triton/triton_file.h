@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "contract/micro_tuning.h"
+#include "convtune/error.h"
 #include "convtune/problem.h"
 #include "convtune/target.h"
 #include "python/python_child.h"
@@ -116,6 +117,9 @@ class TritonFile {
   std::vector<ConvProblem> cases_;
   bool has_triton_ = false;
 };
+
+// A file, a list or a kernel that the message refuses.
+Error bad_input(const std::string& message);
 
 nlohmann::json to_json(const TritonConfig& config);
 TritonConfig config_from_json(const nlohmann::json& object);  // throws RunFailure

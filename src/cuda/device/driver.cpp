@@ -13,7 +13,7 @@ namespace convtune::cuda {
 namespace {
 
 constexpr int kOldestVersion = 12000;  // the first with the cubins of NVRTC 12
-constexpr CUresult kOutOfMemory = 2, kNotInitialized = 3, kNoDevice = 100;
+constexpr CUresult kNotInitialized = 3, kNoDevice = 100;
 
 std::string version_text(int version) {
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);

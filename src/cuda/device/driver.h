@@ -16,6 +16,7 @@ namespace convtune::cuda {
 
 // As in NVIDIA's cuda.h, whose names these are: what is passed is what that header says.
 using CUresult = int;  // 0 is success
+constexpr CUresult kOutOfMemory = 2;
 using CUdevice = int;
 using CUdeviceptr = std::uint64_t;
 using CUcontext = struct CUctx_st*;

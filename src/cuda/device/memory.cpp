@@ -6,11 +6,6 @@
 #include "cuda/device/driver.h"
 
 namespace convtune::cuda {
-namespace {
-
-constexpr CUresult kOutOfMemory = 2;
-
-}  // namespace
 
 std::shared_ptr<void> allocate(int device, std::size_t bytes) {
   const DeviceScope scope(device);
