@@ -56,10 +56,10 @@ struct Store {
   template <class Pixel>
   __device__ static long long offset(Pixel pixel, int filter) {
     constexpr int kPlane = a.z * a.p * a.q;
-    if constexpr (a.lies.between())  // negative where y has no such pixel
-      return a.stored_offset(static_cast<int>(pixel / kPlane), filter,
-                             static_cast<int>(pixel / (a.p * a.q) % a.z), static_cast<int>(pixel / a.q % a.p),
-                             static_cast<int>(pixel % a.q));
+    if constexpr (config.conv.lies.between())  // negative where y has no such pixel
+      return config.conv.stored_offset(static_cast<int>(pixel / kPlane), filter,
+                                       static_cast<int>(pixel / (a.p * a.q) % a.z),
+                                       static_cast<int>(pixel / a.q % a.p), static_cast<int>(pixel % a.q));
     return config.nchw ? (1LL * (pixel / kPlane) * a.k + filter) * kPlane + pixel % kPlane
                        : 1LL * pixel * a.k + filter;
   }
@@ -91,11 +91,13 @@ struct Store {
   __device__ __forceinline__ void for_pieces(const F& f) const {
     constexpr ConvLies lies = a.lies;
     constexpr int kPieces = config.consumer_filters() / 8, kOutputs = config.tile_outputs();
+    constexpr int kFilters = a.group_filters();
+    constexpr bool kDeep = a.has_depth();
     constexpr int kResults = a.group_results();  // in one group
     const int piece = thread % kPieces, column = piece * 8, filter = first_filter() + column;
     if (corner.filter + column >= config.set_filters()) return;
-    const int residue = filter % a.group_filters() / kResults;
-    const int channel = filter / a.group_filters() * kResults + filter % kResults;
+    const int residue = filter % kFilters / kResults;
+    const int channel = filter / kFilters * kResults + filter % kResults;
     const int first_w = residue % lies.residues_w * lies.step_w - lies.crop_w;
     const int first_h = residue / lies.residues_w % lies.residues_h * lies.step_h - lies.crop_h;
     const int first_d = residue / (lies.residues_w * lies.residues_h) * lies.step_d - lies.crop_d;
@@ -104,7 +106,7 @@ struct Store {
       const int image = corner.image + index / (config.rows * config.columns);
       const int row = corner.row + index / config.columns % config.rows;
       const int pixel_column = corner.column + index % config.columns;
-      const int volume = a.has_depth() ? corner.volume : image, frame = a.has_depth() ? image : 0;
+      const int volume = kDeep ? corner.volume : image, frame = kDeep ? image : 0;
       const int w = pixel_column * lies.stride_w + first_w, h = row * lies.stride_h + first_h;
       const int d = frame * lies.stride_d + first_d;
       if (image >= config.batch() || row >= kRows || pixel_column >= kColumns || volume >= a.n || w < 0 ||
@@ -200,7 +202,7 @@ struct Store {
     } else if constexpr (a.residual) {
       for_elements([&](unsigned at, auto pixel, int filter) {
         const long long from = offset(pixel, filter);
-        if (!a.lies.between() || from >= 0) ptx::st_shared_u16(at, residual[from]);
+        if (!config.conv.lies.between() || from >= 0) ptx::st_shared_u16(at, residual[from]);
       });
     }
   }
@@ -296,7 +298,8 @@ struct Store {
       else
         for_elements([&](unsigned at, auto pixel, int filter) {
           const long long to = offset(pixel, filter);
-          if (!a.lies.between() || to >= 0) y[to] = static_cast<unsigned short>(ptx::ld_shared_u16(at));
+          if (!config.conv.lies.between() || to >= 0)
+            y[to] = static_cast<unsigned short>(ptx::ld_shared_u16(at));
         });
       sync();  // before a residual comes
     }
@@ -308,7 +311,7 @@ struct Store {
                               unsigned short* __restrict__ y) const {
     for_elements([&](unsigned, auto pixel, int filter) {
       const long long output = offset(pixel, filter);
-      if (a.lies.between() && output < 0) return;
+      if (config.conv.lies.between() && output < 0) return;
       float other = 0;
       if constexpr (a.residual) other = load_element<a.y_type>(residual, output);
       const int frame = static_cast<int>(pixel / (a.p * a.q)), row = static_cast<int>(pixel / a.q % a.p);

@@ -88,7 +88,7 @@ struct Part {
   __device__ static __forceinline__ long long offset(long long output, int filter, int further) {
     if constexpr (a.lies.between()) {
       const ImplicitGemmSm90::Pixel at = config.output_at(static_cast<int>(output));
-      return a.stored_offset(at.image, filter + further, at.frame, at.row, at.column);
+      return config.conv.stored_offset(at.image, filter + further, at.frame, at.row, at.column);
     }
     return output + static_cast<long long>(further) * kOutputs;
   }
