@@ -245,7 +245,7 @@ def _shrink(entries: dict[Any, Any], bound: int) -> None:
             return
 
 
-PLANS: LeastRecentlyUsed[Any] = LeastRecentlyUsed(1024)
+PLANS: LeastRecentlyUsed[Any] = LeastRecentlyUsed(4096)  # 64 batches of 60 layers
 os.register_at_fork(after_in_child=PLANS.after_fork)
 PACKS = PackCache(weights=4096, per_weight=4)
 

@@ -37,6 +37,7 @@ class Layer:
     warnings: list[str] = field(default_factory=list)  # for its tuning
     low: float = 0.0
     high: float = 0.0
+    alone_us: float = 0.0  # PyTorch's convolution without what follows it, where that was asked
 
     def take(self, outcome: Contest) -> None:
         """The numbers of a contest with PyTorch, and whether it was won."""
@@ -49,7 +50,7 @@ class OptimizeReport:
     """The measurements and decisions of optimize; `print(report)` is the table. Times in microseconds. `before_us`: the
     whole forward, by the wall clock, median of the last contest that was held, 0 where nothing was there to be swapped;
     `after_us`: that less the gain, which lies in `low, high`. `kept`: whether the swaps stayed. `pytorch`: the version
-    that was measured."""
+    that was measured. `seconds`: those of a compiled graph's first call, by what they were spent on."""
 
     device: str
     training: bool
@@ -64,6 +65,7 @@ class OptimizeReport:
     mode: str = ""  # the mode of torch.compile, through which the whole model was measured; "": eager
     notes: list[str] = field(default_factory=list)
     pytorch: str = ""
+    seconds: dict[str, float] = field(default_factory=dict)
 
     def take(self, outcome: Contest) -> None:
         """The numbers of a contest of the whole forward, and whether it was won."""
@@ -99,11 +101,12 @@ class OptimizeReport:
         return header, rows, "llrrrrl"
 
     def _repr_html_(self) -> str:
-        """The whole forward and the table, in a notebook."""
-        return f"<p>{escape(self._whole()).strip()}</p>".replace("\n", "<br>") + html_table(*self._cells())
+        """The whole forward and the tables, in a notebook."""
+        text = f"<p>{escape(self._whole()).strip()}</p>".replace("\n", "<br>") + html_table(*self._cells())
+        return text + (html_table(*self._times()) if self.seconds else "")
 
     def __str__(self) -> str:
-        return (lined_up(*self._cells()) if self.layers else "no convolution ran\n") + self._whole()
+        return (lined_up(*self._cells()) if self.layers else "no convolution ran\n") + self._whole() + self.timetable()
 
     def _whole(self) -> str:
         """The whole forward, and the notes."""
@@ -124,6 +127,16 @@ class OptimizeReport:
         for note in self.notes:
             text += note + "\n"
         return text
+
+    def timetable(self) -> str:
+        """The seconds of a compiled graph's first call as a table; "" where none were noted. What Dynamo takes before it is
+        not among them."""
+        return lined_up(*self._times()) if self.seconds else ""
+
+    def _times(self) -> tuple[list[str], list[list[str]], str]:
+        total = sum(self.seconds.values())
+        rows = [[phase, f"{took:.2f}", f"{100 * took / max(total, 1e-9):.0f} %"] for phase, took in self.seconds.items()]
+        return ["first call", "seconds", "share"], [*rows, ["together", f"{total:.2f}", ""]], "lrr"
 
 
 def shipped_note(layers: list[Layer]) -> str:

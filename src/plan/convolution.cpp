@@ -250,8 +250,17 @@ std::size_t Convolution::packed_bytes() const {
 
 std::string Convolution::packed_order() const {
   const State& state = *state_;
-  const auto* const kernel =
-      cuda::kernel_algorithm(find_algorithm(state.device.device.kind, state.plan.algorithm));
+  const Algorithm& algorithm = find_algorithm(state.device.device.kind, state.plan.algorithm);
+  // Weights on a CPU lie by config and channels, whatever the batch; those of the vendor's library as it
+  // likes.
+  if (algorithm.device_kind() == Device::Kind::cpu && !algorithm.vendor() &&
+      state.problem.direction == Direction::forward) {
+    ConvProblem image = state.problem;
+    image.n = 1;
+    image.name.clear();
+    return fmt::format("{} {} {}", state.plan.algorithm, to_string(state.plan.config), to_string(image));
+  }
+  const auto* const kernel = cuda::kernel_algorithm(algorithm);
   return kernel ? kernel->packed_order(state.problem, state.device, state.plan.config) : std::string();
 }
 

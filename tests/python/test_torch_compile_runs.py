@@ -101,7 +101,7 @@ def test_the_whole_must_not_be_slower(graphs, monkeypatch, kept):
     monkeypatch.setattr(proof, "contest", whole)
     model, x = block(), images()
     with torch.no_grad():
-        run = compiled(model, None)
+        run = compiled(model, {"convtune.whole": True})
         for _ in range(2):
             assert_near(run(x), model(x))
     report = backend.last_report()

@@ -106,12 +106,12 @@ def test_nowhere_to_keep_them(monkeypatch, tmp_path):
 
 
 def test_the_largest_budget_counts_whoever_had_it(monkeypatch):
-    contests.keep_budget("a", 30.0)
+    contests.keep_number("a", 30.0)
     own = contests._file()
     with open(own, "a") as file:  # another process
-        file.write('{"key": "a", "budget": 20.0}\n{"key": "b", "budget": 7}\n{"key": "c", "budget": "x"}\n')
-    assert [contests.recall_budget(key) for key in "abc"] == [30.0, 7.0, 0.0]
+        file.write('{"key": "a", "number": 20.0}\n{"key": "b", "number": 7}\n{"key": "c", "number": "x"}\n')
+    assert [contests.recall_number(key) for key in "abc"] == [30.0, 7.0, 0.0]
     contests.keep("d", OUTCOME)
     another_process(monkeypatch)
-    assert [contests.recall_budget(key) for key in "abcd"] == [30.0, 7.0, 0.0, 0.0]
+    assert [contests.recall_number(key) for key in "abcd"] == [30.0, 7.0, 0.0, 0.0]
     assert contests.recall("a") is None and contests.recall("d") == OUTCOME

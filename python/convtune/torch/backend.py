@@ -7,9 +7,9 @@ activation become one operator of convtune's where that is proven faster; all th
     compiled = torch.compile(model.eval(), backend="convtune", options=options)
 
 Options: "convtune.budget" (seconds of tuning in one graph; 0, no search, is the default), "convtune.min_gain" (of a
-layer, to be proven: 0.02), "convtune.whole" (True: the graph must be proven no slower than inductor's; False takes
-what is proven of its layers, and compiles in half the time), "convtune.force" (every layer that convtune can,
-unmeasured: for tests).
+layer, to be proven: 0.02), "convtune.whole" (True: the graph must be proven no slower than inductor's, which compiles that,
+too; False takes what is proven of its layers; by default the graph is proven where its layers are not far ahead),
+"convtune.force" (every layer that convtune can, unmeasured: for tests).
 Graphs that record gradients, and graphs that cannot be traced, are inductor's untouched; the logger "convtune" says so.
 An installed package registers the name; from a source tree `import convtune.torch.backend` does.
 docs/decisions/0042-a-backend-of-torch-compile.md has the reasons.
@@ -26,10 +26,13 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule, Node
 
+from .._contest import Contest
 from ..cached import cached_property
 from ..errors import InvalidArgument
 from ..optimize_report import OptimizeReport
+from ..table import microseconds
 from ..tensors import allowed_precision
+from .batches import ANY_BATCH
 from .caches import tag
 from .folding import Fold, Folded, Packing
 from .graph.capture import captured
@@ -38,7 +41,9 @@ from .graph.operators.linear import linear_chains
 from .graph.lowering import install
 from .graph.operators.norms import group_coefficients
 from .graph.patterns import Chain, Weights, chains, rewrite
-from .measure.proof import aside, whole
+from .measure.contests import keep, recall
+from .measure.phases import Phases
+from .measure.proof import aside, concrete, key_of_whole, saved_by_layers, whole
 from .packed import planned
 
 __all__ = ["backend", "last_report"]
@@ -46,10 +51,13 @@ __all__ = ["backend", "last_report"]
 _log = logging.getLogger("convtune")
 _OWN = {f"convtune.{name}": name for name in ("budget", "min_gain", "whole", "force")}
 _last: OptimizeReport | None = None
+# Whether graphs of these kinds of layers were kept in this process: they are compiled again where another batch comes.
+_kept: dict[Any, bool] = {}
 
 
 def last_report() -> OptimizeReport | None:
-    """The decisions in the graph that was compiled last, a row a kind of layer; None before the first."""
+    """The decisions in the graph that was compiled last, a row a kind of layer, and the seconds of its first call by what they
+    were spent on; None before the first."""
     return _last
 
 
@@ -82,7 +90,7 @@ def _fits(chain: Chain, inputs: Sequence[Any]) -> bool:
 def _constant(chain: Chain, plan: str) -> Fold | Packing | None:
     """The form in which the graph is to hold a chain's weights: packed, where a plan says by which kernel, else
     folded."""
-    if plan:
+    if plan and plan != ANY_BATCH:
         convolution = planned(plan, chain.x.meta["val"].get_device()).convolution
         assert convolution is not None
         return Packing(chain.fold, convolution)
@@ -126,12 +134,17 @@ def _name_constants(traced: GraphModule) -> None:
 @dataclass
 class _Rewritten:
     """Dynamo's graph with convtune's operators. `read`: the places of the inputs that it takes: parameters that are
-    packed are looked at by `folded` alone, and cost inductor's call nothing."""
+    packed are looked at by `folded` alone, and cost inductor's call nothing. `convolutions_alone`: nothing else of it is
+    convtune's, and nothing is copied for them. `kinds`: of its layers, whatever the batch; `any_batch`: its sizes are
+    symbols."""
 
     graph: GraphModule
     original: GraphModule  # Dynamo's
     folded: Folded | None
     read: list[int]
+    convolutions_alone: bool
+    kinds: Any
+    any_batch: bool
 
     def compiled(self, compile: Callable[..., Any], inputs: Sequence[Any]) -> Callable[..., Any]:
         read, graph = self.read, compile(self.graph, [inputs[at] for at in self.read])
@@ -155,28 +168,30 @@ class _Rewritten:
         return not any(one._schema.is_mutable or torch.Tag.nondeterministic_seeded in one.tags for one in operators)
 
 
-def _fused(module: GraphModule, inputs: Sequence[Any], wanted: Wanted) -> _Rewritten | None:
+def _fused(module: GraphModule, inputs: Sequence[Any], wanted: Wanted, phases: Phases) -> _Rewritten | None:
     """The rewritten graph; None where nothing is convtune's."""
     global _last
-    traced = captured(module, inputs)
+    with phases("tracing and matching"):
+        traced = captured(module, inputs)
     places = traced.graph.find_nodes(op="placeholder")
 
     def is_static(place: int) -> bool:
         marked = places[place].meta.get("tensor_dict", {}).get("_dynamo_static_input_type")
         return marked is not None and isinstance(inputs[place], Tensor)
 
-    weights = Weights(traced.graph, is_static)
-    found = chains(traced.graph, weights)
-    found += linear_chains(traced.graph, weights)
-    found = [chain for chain in found if _fits(chain, inputs)]
-    choices, _last = decided(found, wanted)
-    if _last is not None:
-        _log.info("%s", _last)
+    with phases("tracing and matching"):
+        weights = Weights(traced.graph, is_static)
+        found = chains(traced.graph, weights)
+        found += linear_chains(traced.graph, weights)
+        found = [chain for chain in found if _fits(chain, inputs)]
+    choices, _last, kinds = decided(found, wanted, phases)
+    _log.info("%s", _last)
     taken = [(chain, line) for chain, line in zip(found, choices) if line is not None]
     norms = traced.graph.find_nodes(op="call_function", target=group_coefficients)
     if not norms and not taken:
         return None
-    folded, constants = _add_constants(traced, taken, inputs)
+    with phases("folding and packing"):
+        folded, constants = _add_constants(traced, taken, inputs)
     for (chain, line), own in zip(taken, constants):
         chain.put(traced.graph, rewrite(traced.graph, chain, own, line))
     traced.graph.eliminate_dead_code()
@@ -185,7 +200,9 @@ def _fused(module: GraphModule, inputs: Sequence[Any], wanted: Wanted) -> _Rewri
         traced.graph.erase_node(places[at])
     _name_constants(traced)
     traced.recompile()
-    return _Rewritten(traced, module, folded, read)
+    are_copied = any("convtune" in node.meta for node in traced.graph.nodes)
+    any_batch = any(line == ANY_BATCH for _, line in taken)
+    return _Rewritten(traced, module, folded, read, not norms and not are_copied, (kinds, wanted), any_batch)
 
 
 def _refreshing(
@@ -240,27 +257,65 @@ def backend(
         install()
         return compile_fx(graph, inputs, config_patches=patches or None)
 
-    result = None
+    result, phases = None, Phases()
     if _records_gradients(inputs):
         _log.info("a graph is left to inductor: it records gradients, and convtune's backend is for inference")
     else:
         try:
-            result = _fused(module, inputs, wanted)
+            result = _fused(module, inputs, wanted, phases)
         except Exception:
             if wanted.force:
                 raise
             _log.warning("a graph is left to inductor: it could not be rewritten", exc_info=True)
     if result is None:
-        return compile(module, inputs)  # type: ignore[no-any-return]
-    proof = wanted.whole and not wanted.force
-    if proof and not result.may_run_twice:
-        proof = False
-        _note("the whole is not measured: the graph writes to tensors or draws random numbers; its layers are proven")
-    theirs = aside(compile, module, inputs) if proof else None
-    ours = result.compiled(compile, inputs)
-    if theirs is None or _is_proven(theirs, ours, inputs):
+        with phases("inductor"):
+            return compile(module, inputs)  # type: ignore[no-any-return]
+    known = _of_another_batch(result)
+    must_be_proven = known is None and _must_be_proven(result, wanted)
+    key = key_of_whole(result.graph, concrete(inputs), patches) if must_be_proven else ""
+    known = recall(key) if must_be_proven else known
+    theirs = None
+    if must_be_proven and known is None:
+        with phases("inductor, of its own graph"):
+            theirs = aside(compile, module, inputs)
+    if known is None or known.accepted:
+        with phases("inductor"):
+            ours = result.compiled(compile, inputs)
+    if theirs is not None:
+        with phases("contest of the whole"):
+            known = whole(theirs, ours, concrete(inputs))
+        keep(key, known)  # undecided, too: the next process has no better answer, and is not to wait
+    _kept[result.kinds] = known is None or known.accepted
+    if known is None or _is_proven(known):
         return ours
-    return compile(module, inputs)  # type: ignore[no-any-return]
+    with phases("inductor"):
+        return compile(module, inputs)  # type: ignore[no-any-return]
+
+
+def _of_another_batch(result: _Rewritten) -> Contest | None:
+    """The verdict on the same layers of another batch, for a graph that takes any: without numbers, which were the other's."""
+    kept = _kept.get(result.kinds) if result.any_batch else None
+    if kept is None:
+        return None
+    _note("the whole is not measured: the same layers were decided for another batch")
+    return Contest(kept)
+
+
+def _must_be_proven(result: _Rewritten, wanted: Wanted) -> bool:
+    """True where the graph must be measured beside inductor's own; the report says why not."""
+    if wanted.force or wanted.whole is False:
+        return False
+    if not result.may_run_twice:
+        _note("the whole is not measured: the graph writes to tensors or draws random numbers; its layers are proven")
+        return False
+    layers = [] if _last is None or not result.convolutions_alone else _last.layers
+    saved = 0.0 if wanted.whole else saved_by_layers(layers)
+    if saved > 0:
+        _note(
+            f"the whole is not measured: with all that follows them, its layers take {microseconds(saved)} us less than "
+            'PyTorch\'s convolutions take alone ("convtune.whole": True measures it)'
+        )
+    return saved == 0
 
 
 def _note(text: str) -> None:
@@ -270,9 +325,8 @@ def _note(text: str) -> None:
     _log.info("%s", text)
 
 
-def _is_proven(theirs: Any, ours: Any, inputs: Sequence[Any]) -> bool:
+def _is_proven(outcome: Contest) -> bool:
     """True where ours is not slower than inductor's own graph; the report says so."""
-    outcome = whole(theirs, ours, inputs)
     if _last is not None:
         _last.take(outcome)
     if not outcome.accepted:

@@ -18,6 +18,7 @@ from ..problem import problem_of as problem_of_shapes
 from ..problem import transposed_problem_of
 from ..tensors import allowed_precision, check_like, pack, packed_weights
 from ..words import activation_of
+from .batches import ANY_BATCH, behind, planned_like_others, waits_for_kernels
 from .frames import check_cache, check_kept, joined, keep_frames
 from .how import How, written
 from .layout import copied, empty, laid, lies, output_last
@@ -204,28 +205,30 @@ def as_recorded(convolution: Convolution, x: Tensor) -> int:
     return int(_raw_stream(x.get_device()))
 
 
-def _plan(
-    x: Tensor, weight: Tensor, bias: Tensor | None, how: How, index: int, residual: bool = False,
-    cache: Tensor | None = None,
-) -> Planned:  # fmt: skip
+def _asked(x: Tensor, weight: Tensor, bias: Any, how: How, residual: bool, cache: Tensor | None) -> Problem:
+    """The problem of a call. Raises InvalidArgument."""
     if cache is not None:
         check_cache(cache, x, how)
     if bias is not None and bias.shape != (how.channels(weight),):
         raise InvalidArgument(f"bias has the shape {tuple(bias.shape)}; it must be ({how.channels(weight)},)")
     frames = 0 if cache is None else cache.shape[2]
-    problem = problem_for(x, weight, how, None if bias is None else bias.dtype, residual, frames)
+    return problem_for(x, weight, how, None if bias is None else bias.dtype, residual, frames)
+
+
+def _plan(problem: Problem, how: How, index: int) -> Planned:
     device = "cpu" if index < 0 else f"cuda:{index}"
     plan: tuple[Problem, str | None, str | None] = (problem, None, None)
     if problem.n == 0:
         return Planned(None, problem, axes=how.axes)
-    if how.choices:
+    any_batch = how.choices == ANY_BATCH
+    if how.choices and not any_batch:
         proven = choice(how.choices, device, problem)
         if proven is None:
             return Planned(None, problem, axes=how.axes)
         plan = proven
     refuse_in_capture(problem, device)
     try:
-        convolution = Convolution(plan[0], device, *plan[1:])
+        convolution = planned_like_others(problem, device) if any_batch else Convolution(plan[0], device, *plan[1:])
     except Unsupported:
         pass
     except InvalidArgument:
@@ -234,7 +237,7 @@ def _plan(
     else:
         if not _is_slow(convolution):
             return Planned(convolution, problem, axes=how.axes)
-    return Planned(None, problem, how.activation != "none" or residual, how.axes)
+    return Planned(None, problem, how.activation != "none" or problem.residual, how.axes)
 
 
 def _is_slow(convolution: Convolution) -> bool:
@@ -253,7 +256,8 @@ def convolution_of(
     runs. For tests and for the curious."""
     words = precision, activation, choices, True, output_padding
     how = written(weight.shape[2:], stride, padding, dilation, groups, *words)
-    return _plan(x, weight, bias, how, x.get_device() if x.is_cuda else -1, residual, cache).convolution
+    problem = _asked(x, weight, bias, how, residual, cache)
+    return _plan(problem, how, x.get_device() if x.is_cuda else -1).convolution
 
 
 def run(
@@ -290,7 +294,12 @@ def run(
     )  # fmt: skip
     planned = PLANS.peek(key)
     if planned is None:
-        planned = PLANS.get_or_make(key, lambda: _plan(x, weight, bias, how, index, residual is not None, cache))
+        problem = _asked(x, weight, bias, how, residual is not None, cache)
+        if how.choices == ANY_BATCH and waits_for_kernels(index):  # PyTorch's own, while another thread compiles
+            if not capturing:
+                behind(key, lambda: _plan(problem, how, index))
+            return laid(pytorch_convolution(x, weight, bias, how, residual), last)
+        planned = PLANS.get_or_make(key, lambda: _plan(problem, how, index))
     convolution = planned.convolution
     if cache_out is not None:
         check_kept(cache_out, x, weight, how)
@@ -333,7 +342,7 @@ def _hold(weight: Tensor, bias: Tensor | None, how: How) -> bool:
     """True where a CUDA graph may read weights that were packed before it was recorded: parameters that record no
     gradients, or of a module that optimize has swapped. docs/decisions/0118-weights-that-graphs-read.md"""
     return all(
-        one is None or (type(one) is torch.nn.Parameter and (not one.requires_grad or how.choices != ""))
+        one is None or (type(one) is torch.nn.Parameter and (not one.requires_grad or how.choices not in ("", ANY_BATCH)))
         for one in (weight, bias)
     )
 

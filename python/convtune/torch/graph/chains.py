@@ -11,7 +11,10 @@ import torch
 from ...errors import InvalidArgument
 from ...geometry import real, seconds_of
 from ...optimize_report import Layer, OptimizeReport
-from ..measure.decide import VENDORS, choices_of, decide, device_of
+from ..batches import ANY_BATCH
+from ..measure.decide import VENDORS, choices_of, device_of
+from ..measure.graphs import decide_graph
+from ..measure.phases import Phases
 from ..measure.sides import Fused
 from ..run import choice_line, convolution_of
 from .patterns import Chain
@@ -25,7 +28,7 @@ class Wanted:
 
     budget: float = 0.0
     min_gain: float = 0.02
-    whole: bool = True
+    whole: bool | None = None
     force: bool = False
 
     def __post_init__(self) -> None:
@@ -33,7 +36,8 @@ class Wanted:
         real(self.min_gain, "convtune.min_gain")
 
 
-# Decisions of this process: (layer, choice or None), by problem, device, and what was asked.
+# Decisions of this process: (layer, choice or None), by problem, device, and what was asked; of a graph of symbolic sizes
+# also those of another batch.
 _decided: dict[Any, tuple[Layer, str | None]] = {}
 
 
@@ -77,14 +81,15 @@ def _forced(fused: Fused) -> str | None:
     return None if convolution is None or fused.cache is not None else ""
 
 
-def decided(found: list[Chain], wanted: Wanted) -> tuple[list[str | None], OptimizeReport | None]:
-    """For each chain what the operator's `choices` are, or None: PyTorch's; and the table. A chain of symbolic sizes is
-    decided by those of the example, and then planned for whatever size comes."""
-    if not found:
-        return [], None
+def decided(
+    found: list[Chain], wanted: Wanted, phases: Phases
+) -> tuple[list[str | None], OptimizeReport, frozenset[Any]]:
+    """For each chain what the operator's `choices` are, or None: PyTorch's; the table; and the kinds of layers, which are
+    the same for graphs that differ in the batch. A chain of symbolic sizes is decided as the same of another batch was, else
+    by the sizes of the example, and then planned for whatever size comes."""
     with torch.no_grad():
         kinds: dict[Any, tuple[Layer, list[Fused]]] = {}
-        keys = []
+        keys, batches = [], dict[Any, Any]()
         for chain in found:
             fused = _described(chain)
             try:
@@ -93,6 +98,10 @@ def decided(found: list[Chain], wanted: Wanted) -> tuple[list[str | None], Optim
                 keys.append(None)
                 continue
             key = problem, fused.device, fused.normed, fused.linear, wanted
+            any_batch = problem.replace(n=1), *key[1:], ANY_BATCH
+            if _is_symbolic(chain) and key not in _decided and any_batch in _decided:
+                _decided[key] = _decided[any_batch]
+            batches[key] = any_batch
             keys.append(key)
             layer, members = kinds.setdefault(key, (Layer([], problem), []))
             layer.names.append(fused.name)
@@ -106,14 +115,18 @@ def decided(found: list[Chain], wanted: Wanted) -> tuple[list[str | None], Optim
                 layer.decision = "convtune: forced" if layer.swapped else "PyTorch: no kernel of convtune's is for it"
                 _decided[key] = layer, line
         else:
-            decide(list(fresh.values()), wanted.budget, wanted.min_gain, None)
+            decide_graph(list(fresh.values()), wanted.budget, wanted.min_gain, phases)
             for key, kind in fresh.items():
                 _decided[key] = kind[0], next(iter(choices_of([kind]).values()), None)
+    for key, any_batch in batches.items():
+        _decided[any_batch] = _decided[key]
     lines = [None if key is None else _decided[key][1] for key in keys]
-    choices = [None if line is None else "" if _is_symbolic(chain) else line for chain, line in zip(found, lines)]
+    choices = [None if line is None else ANY_BATCH if _is_symbolic(chain) else line for chain, line in zip(found, lines)]
     layers = []
     for key, (layer, _) in kinds.items():
         before = _decided[key][0]
         layers.append(Layer(**{**vars(before), "names": layer.names, "calls": layer.calls}))
     devices = ", ".join(sorted({str(key[1]) for key in kinds}))
-    return choices, OptimizeReport(devices, False, layers, mode="convtune", pytorch=str(torch.__version__))
+    report = OptimizeReport(devices, False, layers, mode="convtune", pytorch=str(torch.__version__))
+    report.seconds = phases.seconds
+    return choices, report, frozenset(batches.values())

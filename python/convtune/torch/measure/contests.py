@@ -1,7 +1,7 @@
 """Contests of layers with PyTorch that were held in other processes of this machine: a model that is compiled or
 optimized again takes their outcomes, as it takes the records of tuning. They lie beside those, in contests.jsonl, and
 hold for one version of PyTorch, cuDNN and convtune, one device, and one setting of PyTorch's. So do the budgets that
-searches of models had.
+searches of models had, and what was decided of a compiled graph's layers.
 """
 
 from __future__ import annotations
@@ -22,17 +22,21 @@ from ... import _library
 from ..._contest import Contest
 from ...tensors import allowed_precision
 
-__all__ = ["forget", "keep", "keep_budget", "key_of", "recall", "recall_budget"]
+__all__ = [
+    "forget", "keep", "keep_layers", "keep_number", "key_of", "recall", "recall_layers", "recall_number",
+]  # fmt: skip
 
+Rows = list[dict[str, Any]]
+_Value = Contest | float | Rows
 _NUMBERS = [field.name for field in fields(Contest)]
 
 
 @dataclass
 class _Known:
-    """One file: its size when it was read, and its contests and budgets in seconds."""
+    """One file: its size when it was read, and its contests, numbers (budgets in seconds, times) and layers of graphs."""
 
     size: int = 0
-    rows: dict[str, Contest | float] = field(default_factory=dict)
+    rows: dict[str, _Value] = field(default_factory=dict)
 
 
 _known: dict[Path, _Known] = {}
@@ -66,23 +70,25 @@ def key_of(what: str, fingerprint: str, device: torch.device) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def _read(row: dict[str, Any]) -> Contest | float:
-    if "budget" in row:
-        return float(row["budget"])
+def _read(row: dict[str, Any]) -> _Value:
+    if "number" in row:
+        return float(row["number"])
+    if "layers" in row:
+        return [dict(one) for one in row["layers"]]
     found = Contest(**{name: row[name] for name in _NUMBERS})
     if not math.isfinite(found.incumbent_us + found.challenger_us + found.gain):
         raise ValueError("no numbers")
     return found
 
 
-def _add(rows: dict[str, Contest | float], key: str, value: Contest | float) -> None:
-    """The last contest, the largest budget."""
+def _add(rows: dict[str, _Value], key: str, value: _Value) -> None:
+    """The last contest, the largest number."""
     before = rows.get(key)
     is_more = isinstance(before, float) and isinstance(value, float) and before > value
-    rows[key] = before if is_more else value  # type: ignore[assignment]
+    rows[key] = before if is_more else value
 
 
-def _kept() -> dict[str, Contest | float]:
+def _kept() -> dict[str, _Value]:
     """Read again where another process has written meanwhile."""
     file = _file()
     known = _known.setdefault(file, _Known())
@@ -97,7 +103,7 @@ def _kept() -> dict[str, Contest | float]:
     return known.rows
 
 
-def _keep(key: str, value: Contest | float, row: dict[str, Any]) -> None:
+def _keep(key: str, value: _Value, row: dict[str, Any]) -> None:
     """Adds the row in one write, which no other process can cut; where there is no room the next process does the work
     again."""
     _add(_kept(), key, value)
@@ -117,14 +123,24 @@ def keep(key: str, outcome: Contest) -> None:
     _keep(key, outcome, asdict(outcome))
 
 
-def recall_budget(key: str) -> float:
-    """Seconds; 0 where nothing was searched."""
+def recall_number(key: str) -> float:
+    """Seconds of a budget, or microseconds; 0 where nothing is known."""
     found = _kept().get(key)
     return found if isinstance(found, float) else 0.0
 
 
-def keep_budget(key: str, seconds: float) -> None:
-    _keep(key, float(seconds), {"budget": float(seconds)})
+def keep_number(key: str, value: float) -> None:
+    _keep(key, float(value), {"number": float(value)})
+
+
+def recall_layers(key: str) -> Rows | None:
+    found = _kept().get(key)
+    return found if isinstance(found, list) else None
+
+
+def keep_layers(key: str, layers: Rows) -> None:
+    """`layers`: what was decided of each, in an order that the key tells."""
+    _keep(key, layers, {"layers": layers})
 
 
 def forget() -> None:

@@ -21,10 +21,10 @@ from ...progress import ProgressLine, Step
 from ...tuning import search
 from ..run import choice_line, fingerprint
 from .check import check
-from .contests import keep, keep_budget, key_of, recall, recall_budget
+from .contests import keep, keep_number, key_of, recall, recall_number
 from .timing import Stopwatch
 
-__all__ = ["VENDORS", "choices_of", "decide", "device_of"]
+__all__ = ["VENDORS", "choices_of", "decide", "device_of", "planned_together"]
 
 VENDORS = ("cudnn", "onednn")
 _HEADROOM = 1.25  # over what the best layer of a model reaches
@@ -104,17 +104,25 @@ def _way(problem: Problem, device: str, make_sides: Callable[[], Any], stopwatch
     return min(ways, key=time_us)
 
 
-def _planned_together(layers: list[tuple[Layer, list[Any]]]) -> None:
-    """Plans all layers, of which the compiled kernels are kept: those of all layers compile at the same time, not one
-    after the other."""
+def planned_together(layers: list[tuple[Layer, list[Any]]]) -> list[str]:
+    """The plan of each layer in words, or why there is none. The compiled kernels are kept: those of all layers compile at
+    the same time, not one after the other."""
 
-    def plan(one: tuple[Layer, list[Any]]) -> None:
-        with contextlib.suppress(Error):
-            _plan_of(one[0].problem, device_of(one[1][0]))  # type: ignore[arg-type]
+    def plan(one: tuple[Layer, list[Any]]) -> str:
+        problem: Any = one[0].problem
+        try:
+            found = Convolution(problem, device_of(one[1][0])).plan
+            if found.algorithm in VENDORS:
+                _plan_of(problem, device_of(one[1][0]))
+        except Error as why:
+            return str(why)
+        return f"{found.algorithm} {found.config} {found.source}"
 
-    # Without a thread to be had, each compiles when it is asked for.
-    with contextlib.suppress(RuntimeError), ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        list(pool.map(plan, layers))
+    try:
+        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+            return list(pool.map(plan, layers))
+    except RuntimeError:  # without a thread to be had
+        return [plan(one) for one in layers]
 
 
 def _can_gain(layers: list[tuple[Problem, int, float]]) -> list[float]:
@@ -157,6 +165,7 @@ class _Task:
     source: str = ""
     can_gain: float = 0.0
     share: float = 0.0
+    looks: bool = False  # at what a graph's first call needs to know
 
     def line(self) -> str:
         assert self.way is not None
@@ -233,7 +242,7 @@ class _Task:
             return
         run_as, plan = self.way
         rest = self.problem.precision, self.line(), self.stopwatch, min_gain, self.key(min_gain), max_seconds
-        result = check_and_contest(self.sides, *rest)
+        result = self._by_record(min_gain) or check_and_contest(self.sides, *rest)
         if layer.swapped and not result.accepted:
             return  # the plan that the search found is not proven, and what came before it was; a later call has the record alone
         layer.algorithm, layer.config, layer.layout = plan.algorithm, plan.config, run_as.layout
@@ -241,8 +250,35 @@ class _Task:
         layer.decision = "convtune" if result.accepted else f"PyTorch: {100 * min_gain:.3g} % less is not proven"
         if result.accepted:
             layer.decision += f": {plan.algorithm}" + (" with copies" if run_as.layout != self.problem.layout else "")
+            layer.alone_us = self._alone_us(min_gain)
         if plan.source not in _ANSWERS:
             layer.decision += ", not tuned"
+
+    def _by_record(self, min_gain: float) -> Contest | None:
+        """Two looks in the place of a check and a contest, for a graph's layer by a record that is proven against the vendor:
+        so it was checked, too. None where the looks do not show what the record says."""
+        assert self.way is not None
+        if not self.looks or self.way[1].source != "tuned" or recall(self.key(min_gain)) is not None:
+            return None
+        theirs = median_us(self.sides().pytorch, self.stopwatch)
+        ours = median_us(self.sides().convtune(self.line()), self.stopwatch)
+        gain = 1 - ours / theirs
+        if gain < min_gain:
+            return None
+        found = Contest(True, gain, gain, gain, theirs, ours)
+        keep(self.key(min_gain), found)
+        return found
+
+    def _alone_us(self, min_gain: float) -> float:
+        """Microseconds that PyTorch's convolution takes without what follows it; 0 where that is not asked."""
+        if not self.looks:
+            return 0.0
+        key = f"{self.key(min_gain)} alone"
+        known = recall_number(key)
+        if not known:
+            known = median_us(self.sides().alone, self.stopwatch)
+            keep_number(key, known)
+        return known
 
 
 def _where_they_stand(tasks: list[_Task], min_gain: float) -> str:
@@ -254,21 +290,24 @@ def _where_they_stand(tasks: list[_Task], min_gain: float) -> str:
     return key_of(f"budget {layers} {min_gain}", fingerprint(device_of(tasks[0].seen)), tasks[0].seen.device)
 
 
-def decide(layers: list[tuple[Layer, list[Any]]], budget: float, min_gain: float, line: ProgressLine | None) -> None:
+def decide(
+    layers: list[tuple[Layer, list[Any]]], budget: float, min_gain: float, line: ProgressLine | None,
+    in_graph_seconds: float = 0.0,
+) -> None:  # fmt: skip
     """Lets each problem compete as convtune's records or first guesses run it, tunes and lets it compete again; fills
     the layers. First guesses have most of the gain, before anything is searched. Those that can gain most of the
     model's time are tuned first and longest, those that cannot gain a thousandth of it are not. What records answer has
     had its share of the budget, and a model that was given as much before, here or in another process, is not searched
-    again."""
+    again. `in_graph_seconds`: for all contests, of a compiled graph's layers."""
     todo = [(layer, seen) for layer, seen in layers if layer.problem is not None]
-    if any(seen[0].device.type == "cuda" for _, seen in todo):
-        _planned_together(todo)
+    if not in_graph_seconds and any(seen[0].device.type == "cuda" for _, seen in todo):
+        planned_together(todo)
     stopwatches = {one.device: Stopwatch(one.device) for _, seen in todo for one in seen}
     tasks = [
-        _Task(layer, seen[0], layer.problem, stopwatches[seen[0].device])  # type: ignore[arg-type]
+        _Task(layer, seen[0], layer.problem, stopwatches[seen[0].device], looks=in_graph_seconds > 0)  # type: ignore[arg-type]
         for layer, seen in todo
     ]
-    if not tasks or (budget > 0 and recall_budget(_where_they_stand(tasks, min_gain)) >= budget):
+    if not tasks or (budget > 0 and recall_number(_where_they_stand(tasks, min_gain)) >= budget):
         budget = 0
 
     def show(number: int, task: _Task, step: Step | None = None) -> None:
@@ -276,15 +315,17 @@ def decide(layers: list[tuple[Layer, list[Any]]], budget: float, min_gain: float
             label = f"{number}/{len(tasks)} {task.layer.names[0]}"
             line.show(step.text(label) if step else f"{label}: contest")
 
-    end = time.monotonic() + _CONTESTS_SECONDS
+    # A graph's have as little as ten rounds take: what is far ahead needs no more.
+    least = 0.0 if in_graph_seconds else _FIRST_CONTEST_SECONDS
+    end = time.monotonic() + (in_graph_seconds or _CONTESTS_SECONDS)
     for number, task in enumerate(tasks, 1):
         show(number, task)
         share = (end - time.monotonic()) / (len(tasks) - number + 1)
-        seconds = max(_FIRST_CONTEST_SECONDS, min(share, _CONTEST_SECONDS))
+        seconds = max(least, min(share, _CONTEST_SECONDS))
         task.compete(min_gain, _FIRST_CONTEST_SECONDS if budget > 0 else seconds)
     if budget > 0:
         _tune(tasks, budget, min_gain, show)
-        keep_budget(_where_they_stand(tasks, min_gain), budget)
+        keep_number(_where_they_stand(tasks, min_gain), budget)
 
 
 def _tune(tasks: list[_Task], budget: float, min_gain: float, show: Callable[..., None]) -> None:

@@ -4,6 +4,7 @@ one, but what is around them is inductor's to fuse, and the host's time counts w
 from __future__ import annotations
 
 import copy
+import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,11 +13,17 @@ from torch import Tensor
 from torch.fx import GraphModule
 
 from ..._contest import Contest, contest
+from ...optimize_report import Layer
+from ..batches import settle
+from ..run import fingerprint
+from .contests import key_of
 from .timing import calls_of_a_sample, wall_us
 
-__all__ = ["aside", "whole"]
+__all__ = ["aside", "concrete", "key_of_whole", "saved_by_layers", "whole"]
 
 _WARM_UP = 4  # runs: cuDNN's search, a CUDA graph's recording, its first replays
+_SECONDS = 5.0  # of a contest, at most, or as long as its ten rounds take
+_FAR_AHEAD = 0.05  # of the time of a graph's convolutions
 
 
 def aside(compile: Callable[..., Any], module: GraphModule, inputs: Sequence[Any]) -> Any:
@@ -26,9 +33,42 @@ def aside(compile: Callable[..., Any], module: GraphModule, inputs: Sequence[Any
         return compile(copy.deepcopy(module), inputs)
 
 
+def saved_by_layers(layers: Sequence[Layer]) -> float:
+    """Microseconds that convtune's layers take less, each with all that follows it, than PyTorch's convolutions take without;
+    0 where that is less than `_FAR_AHEAD` of the time of all convolutions. The upper ends of the intervals count. So much is
+    gained whatever a compiler makes of norms, sums and activations: even if their passes cost it nothing."""
+    saved = total = 0.0
+    for layer in layers:
+        total += layer.calls * (layer.alone_us or layer.pytorch_us)
+        if layer.swapped:
+            if layer.alone_us <= 0 or (layer.problem is not None and layer.layout != layer.problem.layout):
+                return 0.0  # not known, or with copies that a compiler may have in other passes
+            saved += layer.calls * (layer.alone_us - layer.pytorch_us * (1 - layer.low))
+    return saved if saved > _FAR_AHEAD * total else 0.0
+
+
+def key_of_whole(graph: GraphModule, inputs: Sequence[Any], patches: dict[str, Any]) -> str:
+    """The key of a whole graph's contest: its operators with their plans, its inputs, and inductor's options."""
+    device = _device(inputs)
+    kinds = [(one.dtype, tuple(map(str, one.shape)), str(one.device)) if isinstance(one, Tensor) else one for one in inputs]
+    save: Any = getattr(torch._inductor.config, "save_config_portable", dict)
+    options = sorted((name, repr(value)) for name, value in {**save(), **patches}.items())
+    text = hashlib.sha256(f"{graph.graph} {kinds} {options}".encode()).hexdigest()
+    return key_of(f"whole {text}", fingerprint("cpu" if device.type == "cpu" else f"cuda:{device.index or 0}"), device)
+
+
+def _device(inputs: Sequence[Any]) -> torch.device:
+    return next((one.device for one in inputs if isinstance(one, Tensor) and one.is_cuda), torch.device("cpu"))
+
+
+def concrete(inputs: Sequence[Any]) -> list[Any]:
+    """The inputs with the example's numbers for symbols, which no compiled graph takes."""
+    return [one.node.hint if isinstance(one, torch.SymInt) else one for one in inputs]
+
+
 def whole(theirs: Callable[..., Any], ours: Callable[..., Any], inputs: Sequence[Any]) -> Contest:
     """The contest by the wall clock, on the inputs that the graph is compiled for."""
-    device = next((one.device for one in inputs if isinstance(one, Tensor) and one.is_cuda), torch.device("cpu"))
+    device = _device(inputs)
 
     def side(graph: Callable[..., Any]) -> Callable[[int], float]:
         def step() -> None:
@@ -39,7 +79,9 @@ def whole(theirs: Callable[..., Any], ours: Callable[..., Any], inputs: Sequence
 
     before, after = side(theirs), side(ours)
     with torch.no_grad():
+        after(1)
+        settle()
         for _ in range(_WARM_UP):
             before(1), after(1)
         calls = calls_of_a_sample(max(before(1), after(1)))
-        return contest(lambda: before(calls), lambda: after(calls), 0.0, max_seconds=5)
+        return contest(lambda: before(calls), lambda: after(calls), 0.0, max_seconds=_SECONDS)

@@ -169,13 +169,16 @@ class FusedSides:
             y += self.residual[:images, :, : y.shape[2]].double()
         return activated(y, self.fused.how.activation)
 
+    def alone(self, bias: Tensor | None = None) -> Tensor:
+        """PyTorch's convolution without what follows it, which a compiler may have in a pass that is there anyway."""
+        if self.fused.linear:
+            return (self.x.permute(0, 2, 3, 1) @ self.weight.flatten(1).t()).permute(0, 3, 1, 2)
+        return pytorch_convolution(self.whole, self.weight, bias, self.how.alone)
+
     def pytorch(self) -> Tensor:
         fused = self.fused
         is_apart = fused.normed or (fused.device.type == "cuda" and not fused.eager)
-        if fused.linear:
-            y = (self.x.permute(0, 2, 3, 1) @ self.weight.flatten(1).t()).permute(0, 3, 1, 2)
-        else:
-            y = pytorch_convolution(self.whole, self.weight, None if is_apart else self.bias, self.how.alone)
+        y = self.alone(None if is_apart else self.bias)
         if fused.eager:
             if fused.normed:
                 y = torch.nn.functional.batch_norm(y, *self.norm, *self.norm[::-1])

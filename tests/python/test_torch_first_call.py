@@ -1,0 +1,157 @@
+"""What a first call of torch.compile(backend="convtune") waits for, and what it need not: contests that were held before, and
+the whole where its layers are far ahead."""
+
+import dataclasses
+
+import pytest
+from torch_compiled_models import OURS, block, compiled, images
+from torch_support import assert_near, count, torch
+
+from convtune._contest import Contest
+from convtune.optimize_report import Layer
+from convtune.problem import Problem
+from convtune.torch import backend
+from convtune.torch.graph import chains
+from convtune.torch.measure import contests, decide, proof
+from convtune.torch.measure.phases import Phases
+
+pytestmark = pytest.mark.usefixtures("afresh")
+WON = Contest(True, 0.5, 0.5, 0.5, 100.0, 50.0, 10)
+OPEN = Contest(False, 0.01, -0.5, 0.5, 100.0, 99.0, 10)
+
+
+@pytest.fixture
+def held(monkeypatch):
+    """The contests that were held, "layer" or "whole"; each ends as `held.outcomes` says. A median is `held.median_us`."""
+
+    class Held(list):
+        outcomes = {"layer": WON, "whole": Contest(True, 0.25, 0.1, 0.3, 400.0, 300.0, 10)}
+        median_us = 50.0
+
+    seen = Held()
+
+    def contest_of(kind):
+        def contest(before, after, *_, **__):
+            assert before() > 0 and after() > 0
+            seen.append(kind)
+            return seen.outcomes[kind]
+
+        return contest
+
+    monkeypatch.setattr(decide, "contest", contest_of("layer"))
+    monkeypatch.setattr(proof, "contest", contest_of("whole"))
+    monkeypatch.setattr(decide, "median_us", lambda *_: seen.median_us)
+    return seen
+
+
+def first_call(options=None):
+    """In another process, as far as what was decided is remembered there."""
+    contests._known.clear()
+    chains._decided.clear()
+    torch._dynamo.reset()
+    model, x = block(), images()
+    with torch.no_grad():
+        assert_near(compiled(model, options)(x), model(x))
+    return backend.last_report()
+
+
+@pytest.mark.parametrize("of_layers, of_the_whole, first, later", [
+    (WON, True, [0, 3], [3]),
+    (WON, False, [0, 3, 0], [0]),
+    (OPEN, True, [0], [0]),
+], ids=["won", "the whole is lost", "undecided"])  # fmt: skip
+def test_a_second_process_holds_no_contest(held, graphs, of_layers, of_the_whole, first, later):
+    held.outcomes = {"layer": of_layers, "whole": Contest(of_the_whole, 0.0, -0.1, 0.1, 400.0, 400.0, 10)}
+    before = first_call()
+    assert held == ["layer"] * 3 + ["whole"] * (of_layers is WON)
+    assert [count(graph, *OURS) for graph in graphs] == first
+    del held[:], graphs[:]
+    after = first_call()
+    assert not held and [count(graph, *OURS) for graph in graphs] == later
+    assert [vars(layer) for layer in after.layers] == [vars(layer) for layer in before.layers]
+    assert after.before_us == before.before_us and after.kept == before.kept and after.notes == before.notes
+    assert "contests of layers" in before.seconds and "contests of layers" not in after.seconds
+
+
+def test_other_inputs_options_or_plans_are_decided_anew(held, graphs, monkeypatch):
+    first_call()
+    del held[:]
+    first_call({"convtune.min_gain": 0.03})
+    assert held == ["layer"] * 3  # by the same plans: the whole is known
+    del held[:]
+    first_call({"max_autotune": True})
+    assert held == ["whole"]
+    del held[:]
+    plan = decide.Convolution
+
+    def planned(problem, *rest):
+        return dataclasses.replace(plan(problem, *rest).plan, source="unproven")
+
+    monkeypatch.setattr(decide, "Convolution", lambda *asked: type("Planned", (), {"plan": planned(*asked)}))
+    first_call()
+    assert not held  # planned anew, but the contests of these configs are known
+
+
+def test_layers_that_are_far_ahead_prove_the_whole(held, graphs):
+    held.median_us = 60.0  # of PyTorch's convolutions alone: ours take 50 with all that follows
+    report = first_call()
+    assert held == ["layer"] * 3 and [count(graph, *OURS) for graph in graphs] == [3]
+    assert str(report).count("the whole is not measured: with all that follows them, its layers take 30.0 us less") == 1
+    assert [layer.alone_us for layer in report.layers] == [60.0] * 3
+    first_call({"convtune.whole": True})
+    assert held[3:] == ["whole"]
+
+
+def layer(us, alone, low=0.5, calls=1, swapped=True, layout="nchw"):
+    return Layer(["one"], Problem.parse("mb1ic3ih8oc4kh3"), calls, us, us / 2, 0.5, "", "", layout, swapped, "", [], low, low, alone)
+
+
+@pytest.mark.parametrize("layers, saved", [
+    ([layer(100, 60)], 10),
+    ([layer(100, 60, calls=3), layer(100, 45)], 25),
+    ([layer(100, 60, low=0.4)], 0),  # the upper end of the interval
+    ([layer(100, 60), layer(1000, 0, swapped=False)], 0),  # a hundredth of it all
+    ([layer(100, 52)], 0),
+    ([layer(100, 60), layer(100, 0)], 0),  # nobody asked
+    ([layer(100, 60, layout="nhwc")], 0),  # with copies
+    ([], 0),
+])  # fmt: skip
+def test_what_layers_save_whatever_is_fused_around_them(layers, saved):
+    assert proof.saved_by_layers(layers) == pytest.approx(saved)
+
+
+def test_a_record_needs_no_contest_where_looks_agree(held, graphs, monkeypatch):
+    plan, looks = decide.Convolution, []
+
+    def planned(*asked):
+        return type("Planned", (), {"plan": dataclasses.replace(plan(*asked).plan, source="tuned")})
+
+    monkeypatch.setattr(decide, "Convolution", planned)
+    times = iter([100.0, 40.0, 60.0] * 2 + [100.0, 99.0])  # the last layer: not as its record says
+    monkeypatch.setattr(decide, "median_us", lambda *_: looks.append(1) or next(times, 60.0))
+    report = first_call()
+    assert held == ["layer"] and len(looks) == 9
+    assert [one.swapped for one in report.layers] == [True] * 3 and "not tuned" not in str(report)
+
+
+def test_the_seconds_of_a_first_call(held, graphs):
+    report = first_call()
+    assert list(report.seconds) == [
+        "tracing and matching", "plans and kernels", "contests of layers", "folding and packing",
+        "inductor, of its own graph", "inductor", "contest of the whole",
+    ]  # fmt: skip
+    lines = report.timetable().splitlines()
+    assert str(report).endswith(report.timetable()) and len(lines) == 9
+    assert float(lines[-1].split()[1]) == pytest.approx(sum(report.seconds.values()), abs=0.01)
+    assert "tracing and matching" in report._repr_html_()
+
+
+def test_phases_within_phases_count_once(monkeypatch):
+    now = iter([0.0, 1.0, 4.0, 9.0, 10.0, 12.0])
+    monkeypatch.setattr("convtune.torch.measure.phases.time.perf_counter", lambda: next(now))
+    phases = Phases()
+    with phases("outer"), phases("inner"):
+        pass
+    with phases("inner"):
+        pass
+    assert phases.seconds == {"outer": 6.0, "inner": 5.0}
