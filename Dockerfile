@@ -8,5 +8,5 @@ RUN /convtune/bin/pip install --no-cache-dir '/source[numpy,onednn,onnx]'
 FROM debian:12-slim
 RUN apt-get update && apt-get install -y --no-install-recommends python3 && rm -rf /var/lib/apt/lists/*
 COPY --from=build /convtune /convtune
-ENV PATH=/convtune/bin:$PATH
+ENV VIRTUAL_ENV=/convtune PATH=/convtune/bin:$PATH
 ENTRYPOINT ["convtune"]
