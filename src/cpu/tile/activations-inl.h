@@ -14,14 +14,14 @@ HWY_BEFORE_NAMESPACE();
 namespace convtune::cpu {
 namespace HWY_NAMESPACE {
 
-// exp(v - n ln 2) for n = v / ln 2 rounded, which is in the last bits of `sum`. The remainder is at most
+// exp(-v - n ln 2) for n = -v / ln 2 rounded, which is in the last bits of `sum`. The remainder is at most
 // ln(2) / 2, where a polynomial is fitted that is within 2^-23.6.
 HWY_INLINE Vector exp_of_remainder(Vector v, Vector& sum, Vector& n) {
   const Floats d;
   const Vector magic = hn::Set(d, 0x1.8p23F);
-  sum = hn::MulAdd(v, hn::Set(d, 1.44269504F), magic), n = hn::Sub(sum, magic);
+  sum = hn::NegMulAdd(v, hn::Set(d, 1.44269504F), magic), n = hn::Sub(sum, magic);
   // Products of n and the first 9 bits of ln 2 are exact; the others are added apart.
-  Vector r = hn::NegMulAdd(n, hn::Set(d, 0.693359375F), v);
+  Vector r = hn::NegMulSub(n, hn::Set(d, 0.693359375F), v);
   r = hn::MulAdd(n, hn::Set(d, 2.12194440e-4F), r);
   Vector e = hn::Set(d, 0.008297619F);
   for (const float coefficient : {0.04191563F, 0.16667576F, 0.4999889F, 0.9999997F, 1.0000001F})
@@ -29,21 +29,21 @@ HWY_INLINE Vector exp_of_remainder(Vector v, Vector& sum, Vector& n) {
   return e;
 }
 
-// exp(v) of v <= 0, within 2^-22 of itself, and 0 below -87; a NaN in v does not show. Half as long as
+// exp(-v) of v >= 0, within 2^-22 of itself, and 0 above 87; a NaN in v does not show. Half as long as
 // hn::Exp, which takes every number and is within 2^-22.5.
-HWY_INLINE Vector exp_of_negative(Vector v) {
+HWY_INLINE Vector exp_of_minus(Vector v) {
   const Floats d;
   const hn::RebindToUnsigned<Floats> du;
   Vector sum, n;
   const Vector e = exp_of_remainder(v, sum, n);
   const auto scaled = hn::Add(hn::BitCast(du, e), hn::ShiftLeft<23>(hn::BitCast(du, sum)));
-  return hn::IfThenElseZero(hn::Ge(v, hn::Set(d, -87.0F)), hn::BitCast(d, scaled));
+  return hn::IfThenElseZero(hn::Le(v, hn::Set(d, 87.0F)), hn::BitCast(d, scaled));
 }
 
 // 1 / (1 + exp(-v)); a NaN in v does not show.
 HWY_INLINE Vector sigmoid(Vector v) {
   const Floats d;
-  const Vector one = hn::Set(d, 1.0F), e = exp_of_negative(hn::Neg(hn::Abs(v)));
+  const Vector one = hn::Set(d, 1.0F), e = exp_of_minus(hn::Abs(v));
   return hn::Div(hn::IfThenElse(hn::Lt(v, hn::Zero(d)), e, one), hn::Add(one, e));
 }
 
@@ -53,7 +53,7 @@ HWY_INLINE Vector times_sigmoid(Vector v, Vector u) {
   // AVX-512 multiplies by a power of 2 that may leave the range: exp(-u) of every u takes less than the two
   // cases of exp(-|u|).
   const Floats d;
-  const Vector most = hn::Set(d, 104.0F), within = hn::Min(hn::Max(hn::Neg(u), hn::Neg(most)), most);
+  const Vector most = hn::Set(d, 104.0F), within = hn::Min(hn::Max(u, hn::Set(d, -104.0F)), most);
   Vector sum, n;
   const Vector e = exp_of_remainder(within, sum, n);
   return hn::Div(v, hn::Add(hn::Set(d, 1.0F), Vector{_mm512_scalef_ps(e.raw, n.raw)}));
@@ -69,7 +69,7 @@ HWY_INLINE Vector erfc(Vector z) {
   Vector sum = hn::Set(d, 1.061405429F);
   for (const float coefficient : {-1.453152027F, 1.421413741F, -0.284496736F, 0.254829592F})
     sum = hn::MulAdd(sum, t, hn::Set(d, coefficient));
-  return hn::Mul(hn::Mul(sum, t), exp_of_negative(hn::Neg(hn::Mul(z, z))));
+  return hn::Mul(hn::Mul(sum, t), exp_of_minus(hn::Mul(z, z)));
 }
 
 // Comparisons with NaN are false, and keep it.
