@@ -310,6 +310,13 @@ void finish_planes(const FinishArgs& shared) {
     }
 }
 
+void put_lines(const void* from, std::int64_t lines, void* to) {
+  const Floats d;
+  constexpr std::int64_t kLineFloats = kCacheLineBytes / sizeof(float);
+  const auto* const floats = static_cast<const float*>(from);
+  for (std::int64_t i = 0; i < lines * kLineFloats; i += kLanes)
+    hn::Stream(hn::Load(d, floats + i), d, static_cast<float*>(to) + i);
+}
 void flush_stream() {
   hwy::FlushStream();
 }
@@ -322,6 +329,7 @@ constexpr TensorKernels table(std::integer_sequence<int, activation...>) {
           weave_planes,
           {finish_pixels<static_cast<Activation>(activation)>...},
           {finish_planes<static_cast<Activation>(activation)>...},
+          put_lines,
           flush_stream};
 }
 // Unused where tensor_kernels() has no width for the target.

@@ -24,6 +24,11 @@ DepthwiseGeometry::DepthwiseGeometry(const ConvProblem& problem, const Depthwise
       col_tasks((output_cols - 1) / task_cols + 1),
       tasks(problem.n * (channels_last ? 1 : problem.k) * row_tasks * col_tasks),
       packed_bias(channels_last ? vectors * step * words * taps : filters * taps),
-      packed_flag(packed_bias + (channels_last ? vectors * step : filters)) {}
+      packed_flag(packed_bias + (channels_last ? vectors * step : filters)) {
+  const std::int64_t tile = std::min<std::int64_t>(config.tile, task_cols);
+  if (channels_last && config.stream != 0)
+    memory.take("lines", product_of(tile, filters) + kCacheLineBytes / size_of(problem.dtype.y),
+                size_of(problem.dtype.y));
+}
 
 }  // namespace convtune::cpu

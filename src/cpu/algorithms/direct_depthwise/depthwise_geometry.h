@@ -18,6 +18,7 @@
 #include <cstdint>
 
 #include "convtune/problem.h"
+#include "cpu/tile/memory_plan.h"
 
 namespace convtune::cpu {
 
@@ -65,6 +66,7 @@ struct DepthwiseGeometry {
   std::int64_t filters, output_rows, output_cols, filter_cols, taps;
   std::int64_t task_rows, row_tasks, task_cols, col_tasks, tasks;
   std::int64_t packed_bias, packed_flag;  // where they lie, in floats
+  MemoryPlan memory;                      // of a thread, for lines that are not whole yet
 };
 
 }  // namespace convtune::cpu

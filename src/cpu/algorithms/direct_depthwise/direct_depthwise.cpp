@@ -16,6 +16,8 @@
 #include "cpu/reference/padding_repair.h"
 #include "cpu/tile/instruction_sets.h"
 #include "cpu/tile/line_blocks.h"
+#include "cpu/tile/line_buffer.h"
+#include "cpu/tile/memory_plan.h"
 #include "cpu/tile/tensor_kernels.h"
 #include "problem/config_fields.h"
 #include "problem/element.h"
@@ -61,8 +63,10 @@ class DepthwiseExecutable final : public Executable {
     if (repairs && problem_.residual)
       residual = to_floats(problem_.dtype.y, tensors.residual, problem_.output_elements());
     parallel_tasks(threads_, geometry_.tasks, [&](TaskQueue& tasks) {
+      const DepthwiseGeometry& g = geometry_;
+      thread_local Scratch scratch;
+      LineBuffer<T> lines(*tensor_kernels(config_.vector_bits), scratch.reserve(g.memory));
       for (std::int64_t i = 0; tasks.next(i);) {
-        const DepthwiseGeometry& g = geometry_;
         const std::int64_t of_plane = g.row_tasks * g.col_tasks,
                            row = i % of_plane / g.col_tasks * g.task_rows,
                            col = i % g.col_tasks * g.task_cols;
@@ -76,10 +80,11 @@ class DepthwiseExecutable final : public Executable {
                         col,
                         std::min(col + g.task_cols, g.output_cols)};
         if (g.channels_last)
-          compute_pixels(task);
+          compute_pixels(task, lines);
         else
           compute_plane(task);
       }
+      lines.finish();
       if (config_.stream != 0) tensor_kernels(config_.vector_bits)->fence();
     });
     if (repairs) repair(tensors, weights, residual);
@@ -220,14 +225,14 @@ class DepthwiseExecutable final : public Executable {
       if (const PixelKernel<T> kernel = kernels_.pixels(tile, pixels)) pixels_.push_back(kernel);
   }
 
-  void compute_pixels(const Task& task) const {
+  void compute_pixels(const Task& task, LineBuffer<T>& lines) const {
     const std::int64_t vectors = geometry_.vectors,
                        together = config_.vectors == 0 ? vectors : config_.vectors;
     for (std::int64_t first = 0; first < vectors; first += together)
-      compute_vectors(task, first, std::min(first + together, vectors));
+      compute_vectors(task, first, std::min(first + together, vectors), lines);
   }
 
-  void compute_vectors(const Task& task, std::int64_t first, std::int64_t end) const {
+  void compute_vectors(const Task& task, std::int64_t first, std::int64_t end, LineBuffer<T>& lines) const {
     const ConvProblem& a = problem_;
     const DepthwiseGeometry& g = geometry_;
     const std::int64_t cols = task.end_col - task.col, tiles = (cols - 1) / std::ssize(pixels_) + 1;
@@ -250,6 +255,7 @@ class DepthwiseExecutable final : public Executable {
     args.epilogue = epilogue_;
     args.y_step = a.k;
     args.stream = config_.stream != 0 && reinterpret_cast<std::uintptr_t>(task.y) % kCacheLineBytes == 0;
+    const bool buffered = config_.stream != 0 && !args.stream && end - first == g.vectors;
     for (std::int64_t row = task.row; row < task.row + task.rows; ++row) {
       // The filter's rows that lie in the image.
       const std::int64_t top = row * a.stride_h - a.pad_top;
@@ -267,9 +273,10 @@ class DepthwiseExecutable final : public Executable {
         args.fetch = a.h == 1 ? window + ((a.s - 1) * a.dilation_w + (pixels - 1) * a.stride_w + 1) * a.c
                               : window + args.row_step * (a.r - 1) + args.fetch_step + a.pad_left * a.c;
         const std::int64_t pixel = ((task.plane * g.output_rows + row) * g.output_cols + col) * a.k;
-        args.y = task.y + pixel;
+        args.y = buffered ? lines.place_of(task.y + pixel) : task.y + pixel;
         args.residual = task.residual ? task.residual + pixel : nullptr;
         pixels_[static_cast<std::size_t>(pixels - 1)](args);
+        if (buffered) lines.put(pixels * a.k);
       }
     }
   }
