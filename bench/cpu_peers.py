@@ -178,6 +178,7 @@ def provider_json(name, config, samples=(), error=0.0, failure=""):
     algorithm, _, rest = (config if name == "convtune" else name).partition(" ")
     return {"name": name, "algorithm": algorithm, "config": rest, "time_us": median,
             "mad_us": statistics.median(abs(s - median) for s in samples) if samples else 0, "n": len(samples),
+            **({"mean_us": statistics.fmean(samples), "p90_us": sorted(samples)[len(samples) * 9 // 10]} if samples else {}),
             "roofline_fraction": 0, "max_error": error} | ({"failure": failure} if failure else {})
 
 

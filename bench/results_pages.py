@@ -87,7 +87,7 @@ def report(run):
     roof = any(row["timed"][0].get("roofline_fraction") for row in ran if row["timed"])
     all_runs = any("best_peer_us_of_all_runs" in row for row in ran)
     each = peers if len(peers) <= 5 else []
-    rows, ratios, of_all, fractions = [], [], [], []
+    rows, ratios, of_all, fractions, called = [], [], [], [], []
     for row in ran:
         own = [one for one in row["timed"] if one["name"].startswith("convtune")]
         times = {}
@@ -102,6 +102,8 @@ def report(run):
             cells += [number(best[0]), best[1]] if best else ["–", "–"]
         if own and row.get("speedup"):
             ratios.append((case, row["speedup"]))
+            if all("mean_us" in one for one in row["timed"]):
+                called.append((case, own[0], [one for one in row["timed"] if one not in own]))
         cells.append(f"{row['speedup']:.2f}" if row.get("speedup") else "–")
         if all_runs:
             of_all.append((case, row["best_peer_us_of_all_runs"] / own[0]["time_us"]))
@@ -120,6 +122,9 @@ def report(run):
                                         spread(ran, "activation", r"act=(\w+)", "")) if part) + "."]
     if ratios:
         sums.append(f"Over the best of {', '.join(peers)}: {told(ratios)}.")
+    means = [(name, min(one["mean_us"] for one in others) / own["mean_us"]) for name, own, others in called]
+    if means and run["environment"].get("busy"):
+        sums.append(f"By the mean of a library's calls, with those that waited for a processor: {told(means)}.")
     if of_all:
         sums.append(f"Over the best that any run of those days found: {told(of_all)}.")
     above = [fraction for _, fraction in fractions if fraction > 0]
