@@ -114,14 +114,15 @@ std::int64_t affordable_samples(const ConvProblem& problem, std::int64_t most) {
 }
 
 void* Testbed::Fenced::data() const {
-  return static_cast<unsigned char*>(memory.get()) + kCanaryBytes;
+  return static_cast<unsigned char*>(memory.get()) + kCanaryBytes + behind;
 }
 
 Testbed::Fenced Testbed::fenced(std::size_t bytes) {
-  Fenced result{backend_.allocate(bytes + 2 * kCanaryBytes), bytes};
+  Fenced result{backend_.allocate(bytes + behind_ + 2 * kCanaryBytes), bytes, behind_};
   const std::vector<unsigned char> canary(kCanaryBytes, kCanary);
-  backend_.upload(result.memory.get(), canary.data(), kCanaryBytes);
-  backend_.upload(static_cast<unsigned char*>(result.data()) + bytes, canary.data(), kCanaryBytes);
+  auto* const data = static_cast<unsigned char*>(result.data());
+  backend_.upload(data - kCanaryBytes, canary.data(), kCanaryBytes);
+  backend_.upload(data + bytes, canary.data(), kCanaryBytes);
   return result;
 }
 
@@ -138,9 +139,9 @@ void Testbed::poison(const Fenced& result, DType type) {
 
 bool Testbed::intact(const Fenced& fenced) const {
   std::vector<unsigned char> canary(kCanaryBytes);
-  for (const std::size_t offset : {std::size_t{0}, kCanaryBytes + fenced.bytes}) {
-    backend_.download(canary.data(), static_cast<const unsigned char*>(fenced.memory.get()) + offset,
-                      kCanaryBytes);
+  const auto* const data = static_cast<const unsigned char*>(fenced.data());
+  for (const unsigned char* const fence : {data - kCanaryBytes, data + fenced.bytes}) {
+    backend_.download(canary.data(), fence, kCanaryBytes);
     if (std::any_of(canary.begin(), canary.end(), [](unsigned char c) { return c != kCanary; })) return false;
   }
   return true;
@@ -188,6 +189,11 @@ Testbed::Set Testbed::make_set() {
   poison(set.result, result_.type);
   poison(set.dbias, result_.bias_type);
   return set;
+}
+
+void Testbed::begin_tensors(std::size_t behind) {
+  behind_ = behind;
+  for (Set& set : sets_) set = {}, set = make_set();
 }
 
 Testbed::Testbed(const ConvProblem& problem, Backend& backend, TestData data, std::uint64_t seed,

@@ -71,11 +71,14 @@ class Testbed {
   }
   std::string clock_drift() { return backend_.clock_drift(); }
 
+  // Has all tensors begin so many bytes behind a line of the cache from now on; at first they begin at one.
+  void begin_tensors(std::size_t behind);
+
  private:
   // Device memory with kCanaryBytes of a known pattern on both sides.
   struct Fenced {
     std::shared_ptr<void> memory;
-    std::size_t bytes = 0;
+    std::size_t bytes = 0, behind = 0;
     void* data() const;
   };
   Fenced fenced(std::size_t bytes);
@@ -106,6 +109,7 @@ class Testbed {
   cpu::ResultShape result_;
   TestTensors host_;
   Fenced w_, bias_;
+  std::size_t behind_ = 0;
   std::vector<Set> sets_;  // used in turn
   std::size_t next_set_ = 0;
   std::vector<Sample> samples_;

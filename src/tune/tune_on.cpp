@@ -12,6 +12,7 @@
 #include "plan/kernel_compiler.h"
 #include "record/trials.h"
 #include "tune/batches.h"
+#include "tune/behind_a_line.h"
 #include "tune/budget.h"
 #include "tune/decision.h"
 #include "tune/election.h"
@@ -80,6 +81,7 @@ class Tuning {
       report_.comparison.decision =
           "interrupted: no decision, no record; the next tune resumes from the trials kept";
     } else {
+      decision.comparison.decision += told_behind_a_line(decision.chosen, with_);
       report_.comparison = decision.comparison, report_.proven = decision.proven;
       if (machine_is_busy(report_.comparison))
         report_.warnings.push_back("the machine is busy: " + interruptions(report_.comparison));

@@ -236,6 +236,22 @@ TEST(Testbed, TensorsThatTheCachesKeepStayThere) {
   EXPECT_GT(sets("mb3ic64ih120oc64kh1", 480 * kMiB), 5);
 }
 
+TEST(Testbed, HasTensorsBeginBehindALine) {
+  Testbed bed(kProblem, cpu::backend(), TestData::real, 1, 0);
+  for (const std::uintptr_t behind : {16, 32, 0}) {
+    bed.begin_tensors(behind);
+    std::uintptr_t x_at = 0, y_at = 0;
+    const Vandal honest([&](const float* x, float*, float* y) {
+      x_at = reinterpret_cast<std::uintptr_t>(x), y_at = reinterpret_cast<std::uintptr_t>(y);
+    });
+    EXPECT_EQ(bed.check(honest).failure, "");
+    EXPECT_EQ(x_at % 64, behind);
+    EXPECT_EQ(y_at % 64, behind);
+  }
+  EXPECT_EQ(bed.check(Vandal([](const float*, float*, float* y) { y[-1] = 0; })).failure,
+            "it wrote outside the output");
+}
+
 TEST(Testbed, TimesPositively) {
   Testbed bed(kProblem, cpu::backend(), TestData::real, 1, 16);
   const auto executable = cpu::reference().build(kProblem, cpu::backend().info(), {});

@@ -25,10 +25,8 @@ const Algorithm& direct() {
         .accepts = direct_accepts,
         .candidates = direct_candidates,
         .cycles = direct_cycles,
-        .executable =
-            [](const ConvProblem& problem, const DeviceInfo& device, const DirectConfig& config) {
-              return direct_executable(problem, config, device.units, l2_bytes_of(device));
-            },
+        .executable = [](const ConvProblem& problem, const DeviceInfo& device,
+                         const DirectConfig& config) { return direct_executable(problem, config, device); },
         .multiply_adds =
             [](const ConvProblem& problem, const DirectConfig& config) {
               return DirectExtents(problem, config, direct_kernels(config.vector_bits)->lanes)

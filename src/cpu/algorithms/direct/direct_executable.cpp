@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cpu/algorithms/direct/direct_window.h"
+#include "cpu/base/caches.h"
 #include "cpu/base/parallel.h"
 #include "cpu/reference/padding_repair.h"
 #include "cpu/tile/direct_kernels.h"
@@ -19,15 +20,16 @@ namespace {
 template <class T>
 class DirectExecutable final : public Executable {
  public:
-  DirectExecutable(const ConvProblem& problem, const DirectConfig& config, int threads, std::int64_t l2_bytes)
+  DirectExecutable(const ConvProblem& problem, const DirectConfig& config, const DeviceInfo& on)
       : problem_(problem),
         config_(config),
-        fetches_ahead_(static_cast<std::int64_t>(sizeof(T)) * problem.input_elements() > l2_bytes),
+        fetches_ahead_(static_cast<std::int64_t>(sizeof(T)) * problem.input_elements() > l2_bytes_of(on)),
+        cuts_lines_(config.stream == 0 || caches_keep(problem, on)),
         epilogue_(epilogue_of(problem)),
         kernels_(*direct_kernels(config.vector_bits)),
         tile_(*find_tile(direct_tiles(kernels_, problem), config.channels, config.vectors)),
         geometry_(problem, config, kernels_.lanes),
-        threads_(threads) {}
+        threads_(on.units) {}
 
   std::size_t packed_bytes() const override {
     return static_cast<std::size_t>(flag_offset() + 1) * sizeof(float);
@@ -185,7 +187,7 @@ class DirectExecutable final : public Executable {
 
   // Positions of a line's first vectors that lie before its first output, so that whole lines of the cache
   // are stored: y need not begin at one (NumPy's arrays do not), nor need a row of it. A vector more is paid
-  // where stores go past the caches, which takes whole lines.
+  // where stores go past the caches, which takes whole lines, and the caches would not keep them.
   std::int64_t first_skipped(const OutputTile& tile, std::int64_t line, std::int64_t length,
                              const T* y) const {
     const DirectGeometry& g = geometry_;
@@ -196,7 +198,7 @@ class DirectExecutable final : public Executable {
     const auto place = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(y) / sizeof(T));
     const std::int64_t skip = (place + output) & within;
     const bool fits = ((length - 1) & (lanes - 1)) + (skip & (lanes - 1)) < lanes;
-    return fits || config_.stream != 0 ? skip : 0;
+    return fits || !cuts_lines_ ? skip : 0;
   }
 
   // The positions of one register tile: where they lie in the window, how many vectors, and for outputs that
@@ -295,6 +297,7 @@ class DirectExecutable final : public Executable {
   ConvProblem problem_;
   DirectConfig config_;
   bool fetches_ahead_;  // of an image that the second cache does not keep
+  bool cuts_lines_;     // rather than have a vector more in a row, where y begins within a line
   Epilogue epilogue_;
   const DirectKernels& kernels_;
   const TileShape& tile_;
@@ -305,10 +308,9 @@ class DirectExecutable final : public Executable {
 }  // namespace
 
 std::unique_ptr<Executable> direct_executable(const ConvProblem& problem, const DirectConfig& config,
-                                              int threads, std::int64_t l2_bytes) {
-  if (problem.dtype.x == DType::bf16)
-    return std::make_unique<DirectExecutable<Bf16>>(problem, config, threads, l2_bytes);
-  return std::make_unique<DirectExecutable<float>>(problem, config, threads, l2_bytes);
+                                              const DeviceInfo& on) {
+  if (problem.dtype.x == DType::bf16) return std::make_unique<DirectExecutable<Bf16>>(problem, config, on);
+  return std::make_unique<DirectExecutable<float>>(problem, config, on);
 }
 
 }  // namespace convtune::cpu

@@ -2,7 +2,6 @@
 // finite is repaired.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 
 #include "contract/backend.h"
@@ -10,8 +9,7 @@
 
 namespace convtune::cpu {
 
-// l2_bytes: a core's second cache. An image that it does not keep is fetched ahead of its staging.
 std::unique_ptr<Executable> direct_executable(const ConvProblem& problem, const DirectConfig& config,
-                                              int threads, std::int64_t l2_bytes);
+                                              const DeviceInfo& on);
 
 }  // namespace convtune::cpu

@@ -226,13 +226,15 @@ class DepthwiseExecutable final : public Executable {
   }
 
   void compute_pixels(const Task& task, LineBuffer<T>& lines) const {
+    const bool begins_line = reinterpret_cast<std::uintptr_t>(task.y) % kCacheLineBytes == 0;
+    const bool buffered = config_.stream != 0 && !begins_line;  // what follows each other is whole pixels
     const std::int64_t vectors = geometry_.vectors,
-                       together = config_.vectors == 0 ? vectors : config_.vectors;
+                       together = config_.vectors == 0 || buffered ? vectors : config_.vectors;
     for (std::int64_t first = 0; first < vectors; first += together)
-      compute_vectors(task, first, std::min(first + together, vectors), lines);
+      compute_vectors(task, first, std::min(first + together, vectors), buffered ? &lines : nullptr);
   }
 
-  void compute_vectors(const Task& task, std::int64_t first, std::int64_t end, LineBuffer<T>& lines) const {
+  void compute_vectors(const Task& task, std::int64_t first, std::int64_t end, LineBuffer<T>* lines) const {
     const ConvProblem& a = problem_;
     const DepthwiseGeometry& g = geometry_;
     const std::int64_t cols = task.end_col - task.col, tiles = (cols - 1) / std::ssize(pixels_) + 1;
@@ -254,8 +256,7 @@ class DepthwiseExecutable final : public Executable {
     args.shuffle = shuffle_.data();
     args.epilogue = epilogue_;
     args.y_step = a.k;
-    args.stream = config_.stream != 0 && reinterpret_cast<std::uintptr_t>(task.y) % kCacheLineBytes == 0;
-    const bool buffered = config_.stream != 0 && !args.stream && end - first == g.vectors;
+    args.stream = config_.stream != 0 && lines == nullptr;
     for (std::int64_t row = task.row; row < task.row + task.rows; ++row) {
       // The filter's rows that lie in the image.
       const std::int64_t top = row * a.stride_h - a.pad_top;
@@ -273,10 +274,10 @@ class DepthwiseExecutable final : public Executable {
         args.fetch = a.h == 1 ? window + ((a.s - 1) * a.dilation_w + (pixels - 1) * a.stride_w + 1) * a.c
                               : window + args.row_step * (a.r - 1) + args.fetch_step + a.pad_left * a.c;
         const std::int64_t pixel = ((task.plane * g.output_rows + row) * g.output_cols + col) * a.k;
-        args.y = buffered ? lines.place_of(task.y + pixel) : task.y + pixel;
+        args.y = lines ? lines->place_of(task.y + pixel) : task.y + pixel;
         args.residual = task.residual ? task.residual + pixel : nullptr;
         pixels_[static_cast<std::size_t>(pixels - 1)](args);
-        if (buffered) lines.put(pixels * a.k);
+        if (lines) lines->put(pixels * a.k);
       }
     }
   }
