@@ -141,8 +141,7 @@ TEST(Depthwise, WholeLinesPastTheCaches) {
         "g5mb1ic5ih14iw56oc5kh3ph1", "g3mb1ic3ih9iw64oc3kh3ph1", "g3mb1ic3ih9iw111oc3kh3sh2ph1",
         "g3mb1ic3ih9iw128oc3kh5sh2ph2", "g3mb1ic3ih9iw224oc3kh3sh2ph1", "g3mb1ic3ih9iw112oc3kh3ph1",
         "g3mb1ic3ih9iw20oc6kh3sh2ph0", "g16mb2ic16ih5iw3oc16kh3ph1 layout=nhwc",
-        "g48mb1ic48ih9iw17oc48kh3ph1 layout=nhwc residual=1",
-        "g32mb2ic64ih7iw9oc64kh3sh2ph1 layout=nhwc"}) {
+        "g48mb1ic48ih9iw17oc48kh3ph1 layout=nhwc residual=1", "g32mb2ic64ih7iw9oc64kh3sh2ph1 layout=nhwc"}) {
     const ConvProblem problem = parse_problem(text);
     const Host host(problem);
     for (const int rows : {0, 1, 3}) {
