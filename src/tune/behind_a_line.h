@@ -1,5 +1,5 @@
-// What a chosen way takes on a CPU where tensors begin within a line of the cache, as NumPy's and
-// std::vector's do: a search measures them at lines. Called once by tune().
+// Times a chosen way on a CPU with tensors that begin within a line of the cache, as those of NumPy and
+// std::vector do: a search measures them at lines. Called once by tune().
 #pragma once
 
 #include <string>
