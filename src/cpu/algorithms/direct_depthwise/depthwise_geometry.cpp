@@ -5,6 +5,15 @@
 
 namespace convtune::cpu {
 
+MemoryPlan depthwise_memory(const ConvProblem& problem, const DepthwiseConfig& config) {
+  MemoryPlan memory;
+  const std::int64_t pixels = std::min<std::int64_t>(config.tile, problem.q()),
+                     bytes = size_of(problem.dtype.y);
+  if (problem.layout == Layout::nhwc && config.stream != 0)
+    memory.take("lines", product_of(pixels, problem.k) + kCacheLineBytes / bytes, bytes);
+  return memory;
+}
+
 DepthwiseGeometry::DepthwiseGeometry(const ConvProblem& problem, const DepthwiseConfig& config)
     : channels_last(problem.layout == Layout::nhwc),
       lanes(config.vector_bits / 32),
@@ -24,11 +33,7 @@ DepthwiseGeometry::DepthwiseGeometry(const ConvProblem& problem, const Depthwise
       col_tasks((output_cols - 1) / task_cols + 1),
       tasks(problem.n * (channels_last ? 1 : problem.k) * row_tasks * col_tasks),
       packed_bias(channels_last ? vectors * step * words * taps : filters * taps),
-      packed_flag(packed_bias + (channels_last ? vectors * step : filters)) {
-  const std::int64_t tile = std::min<std::int64_t>(config.tile, task_cols);
-  if (channels_last && config.stream != 0)
-    memory.take("lines", product_of(tile, filters) + kCacheLineBytes / size_of(problem.dtype.y),
-                size_of(problem.dtype.y));
-}
+      packed_flag(packed_bias + (channels_last ? vectors * step : filters)),
+      memory(depthwise_memory(problem, config)) {}
 
 }  // namespace convtune::cpu

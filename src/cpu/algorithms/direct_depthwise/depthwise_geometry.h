@@ -42,6 +42,9 @@ struct DepthwiseConfig {
   }
 };
 
+// A thread's working memory: outputs past the caches, channels last, whose lines are not whole yet.
+MemoryPlan depthwise_memory(const ConvProblem& problem, const DepthwiseConfig& config);
+
 struct DepthwiseGeometry {
   DepthwiseGeometry(const ConvProblem& problem, const DepthwiseConfig& config);
 
@@ -66,7 +69,7 @@ struct DepthwiseGeometry {
   std::int64_t filters, output_rows, output_cols, filter_cols, taps;
   std::int64_t task_rows, row_tasks, task_cols, col_tasks, tasks;
   std::int64_t packed_bias, packed_flag;  // where they lie, in floats
-  MemoryPlan memory;                      // of a thread, for lines that are not whole yet
+  MemoryPlan memory;
 };
 
 }  // namespace convtune::cpu

@@ -314,6 +314,8 @@ const Algorithm& direct_depthwise() {
     return CpuAlgorithmOf<DepthwiseConfig>({
         .name = "direct_depthwise",
         .supports = depthwise_supports,
+        .memory = depthwise_memory,
+        .smallest = [](const ConvProblem&, const DeviceInfo&) { return DepthwiseConfig{.stream = 0}; },
         .accepts = depthwise_accepts,
         .candidates = depthwise_candidates,
         .cycles = depthwise_cycles,
