@@ -16,11 +16,12 @@ namespace convtune {
 
 // A convolution of the new nn.Module.
 struct ExportLayer {
-  explicit ExportLayer(const ConvProblem& of);  // `conv1`; of height 1 an nn.Conv1d
+  // `conv1`; of height 1 in one dimension. Backward data is an nn.ConvTranspose.
+  explicit ExportLayer(const ConvProblem& of);
 
   ConvProblem problem;
   std::string name = "conv1";  // the module's attribute
-  bool one_dimensional;        // an nn.Conv1d of tensors [N, C, W]; else an nn.Conv2d
+  int rank;                    // dimensions, 1 to 3: an nn.Conv1d of tensors [N, C, W]
   // The constructor's arguments as Python writes them, "in_channels, 64, kernel_size=3"; empty: the problem's
   // numbers.
   std::string arguments;
@@ -52,8 +53,7 @@ struct ReadModuleOptions {
 
 // The class as a module, in fp32's default precision. Python's `ast` reads it, and nothing of it is run. None
 // where the source has no such class or no convolution in it. Throws Error{invalid_argument} with the line
-// where its numbers are not known; Error{unsupported} where it is more than convolutions, and for what no
-// fast kernel runs: three dimensions, transposed convolutions.
+// where its numbers are not known; Error{unsupported} where it is more than convolutions.
 std::optional<ExportModule> read_module(const std::string& source, const ReadModuleOptions& options = {});
 
 struct RefineDocument;  // convtune/refine.h

@@ -1,12 +1,15 @@
 // export_cuda(): the templates cuda_*.py with kernels' sources and launches put in.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/sha256.h"
 #include "convtune/error.h"
 #include "convtune/export.h"
+#include "cuda/launch/launch_plan.h"
 #include "cuda/launch/program_text.h"
 #include "export/export_template.h"
 #include "model/capability_facts.h"
@@ -20,7 +23,8 @@ namespace {
 void check_cuda_module(const ExportModule& module, const ExportOptions& options) {
   check_module(module, {DType::f32, DType::f16, DType::bf16}, options.module_name,
                {"torch", "nn", "load_inline", "CUDA_SOURCE", "CPP_SOURCE", "extension", "pack", "conv1d",
-                "conv2d", "packed_weights", "object", "id"});
+                "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
+                "packed_weights", "object", "id"});
   for (const ExportLayer& layer : module.layers)
     if (layer.problem.n == 0) refuse_export(layer.problem, "a batch of 0 has nothing to run");
 }
@@ -85,10 +89,42 @@ std::string partial_sums(const cuda::ProgramText& program) {
       (program.partial_sums_bytes + 3) / 4);
 }
 
+// "channels_last" of images and "channels_last_3d" of volumes.
+std::string channels_last(const ExportLayer& layer) {
+  return layer.rank == 3 ? "channels_last_3d" : "channels_last";
+}
+
+// Floats that a part's packed weights take in a layer's: a multiple of 256 bytes.
+std::int64_t packed_floats(const cuda::ProgramText& program) {
+  return static_cast<std::int64_t>(cuda::in_lines(program.packed_bytes) / 4);
+}
+
+// "extension_conv1_part2" of the second kernel of a layer.
+std::string suffix_of(const std::string& layer, std::size_t part) {
+  return part == 0 ? layer : fmt::format("{}_part{}", layer, part + 1);
+}
+
+// What calls all parts of a layer: PACKS and RUNS of cuda_functions.py.
+Words calls_of(const std::vector<const cuda::ProgramText*>& parts, const std::string& suffix) {
+  std::string packs, runs;
+  std::int64_t begin = 0;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const std::string extension = "extension" + suffix_of(suffix, i);
+    packs += fmt::format("{}{}.conv2d_pack(weight, bias)", i > 0 ? ", " : "", extension);
+    const std::int64_t end = begin + packed_floats(*parts[i]);
+    const std::string packed = parts.size() > 1 ? fmt::format("packed[{}:{}]", begin, end) : "packed";
+    runs += fmt::format("    {}{}.conv2d_run(x, {}, {})\n", i > 0 ? "" : "y = ", extension, packed,
+                        i > 0 ? "y" : "None");
+    begin = end;
+  }
+  return {{"PACKS", parts.size() > 1 ? fmt::format("torch.cat([{}])", packs) : packs}, {"RUNS", runs}};
+}
+
 Words words_of(const ExportModule& module, std::size_t at, const DeviceInfo& device, const Plan& plan,
                const cuda::ProgramText& program) {
   const ExportLayer& layer = module.layers[at];
   const ConvProblem& a = layer.problem;
+  const LayerShape shape(a);
   const auto number = [](std::int64_t value) { return fmt::format("{}", value); };
   const bool nhwc = a.layout == Layout::nhwc;
   const std::string source = program.arch + program.device_code + program.pack + program.run;
@@ -97,29 +133,40 @@ Words words_of(const ExportModule& module, std::size_t at, const DeviceInfo& dev
   if (program.has_walks) map += fill_template("walking_map.cu", {});
   const bool x_last = nhwc || program.converts_x, y_last = nhwc || program.converts_y;
   Words words = layer_words(layer, module.layers.size());
-  words.merge(Words{{"PROBLEM", one_line(to_string(a))},
-                    {"DEVICE", one_line(device.name)},
-                    {"ALGORITHM", fmt::format("{} {}", plan.algorithm, to_string(plan.config))},
-                    {"WHY", fmt::format("{}: {}", to_string(plan.source), one_line(plan.why))},
-                    {"DEVICE_CODE", program.device_code},
-                    {"TENSOR_MAP", map},
-                    {"PACK", program.pack},
-                    {"RUN", program.run},
-                    {"PACKED_FLOATS", number(static_cast<std::int64_t>((program.packed_bytes + 3) / 4))},
-                    {"EXTENSION", "conv2d_" + sha256(source).substr(0, 16)},
-                    {"ARCH", program.arch},
-                    {"COMPUTE", virtual_isa_of(device.capability)},
-                    {"MAJOR", number(device.capability.major)},
-                    {"MINOR", number(device.capability.minor)},
-                    {"N", number(a.n)},
-                    {"P", number(a.p())},
-                    {"Q", number(a.q())},
-                    {"PARTIAL_SUMS", partial_sums(program)},
-                    {"DTYPE", dtype_of(a)},
-                    {"MEMORY_FORMAT", x_last ? "memory_format=torch.channels_last" : ""},
-                    {"MEMORY_FORMAT_CPP", y_last ? ".memory_format(at::MemoryFormat::ChannelsLast)" : ""},
-                    {"CONVERTED", program.converts_y ? ".contiguous()" : ""}});
+  words.merge(Words{
+      {"PROBLEM", one_line(to_string(a))},
+      {"DEVICE", one_line(device.name)},
+      {"ALGORITHM", fmt::format("{} {}", plan.algorithm, to_string(plan.config))},
+      {"WHY", fmt::format("{}: {}", to_string(plan.source), one_line(plan.why))},
+      {"DEVICE_CODE", program.device_code},
+      {"TENSOR_MAP", map},
+      {"PACK", program.pack},
+      {"RUN", program.run},
+      {"PACKED_FLOATS", number(packed_floats(program))},
+      {"EXTENSION", "conv2d_" + sha256(source).substr(0, 16)},
+      {"ARCH", program.arch},
+      {"COMPUTE", virtual_isa_of(device.capability)},
+      {"MAJOR", number(device.capability.major)},
+      {"MINOR", number(device.capability.minor)},
+      {"Y_SHAPE",
+       fmt::format("{}, {}, {}", a.n, shape.out_channels,
+                   fmt::join(shape.output.end() - std::max(layer.rank, 2), shape.output.end(), ", "))},
+      {"PARTIAL_SUMS", partial_sums(program)},
+      {"DTYPE", dtype_of(a)},
+      {"MEMORY_FORMAT", x_last ? "memory_format=torch." + channels_last(layer) : ""},
+      {"MEMORY_FORMAT_CPP",
+       y_last ? fmt::format(".memory_format(at::MemoryFormat::ChannelsLast{})", layer.rank == 3 ? "3d" : "")
+              : ""},
+      {"CONVERTED", program.converts_y ? ".contiguous()" : ""}});
   return words;
+}
+
+// Rounds as the options say, and checks that a Python string holds the text.
+void finish(cuda::ProgramText& program, const ConvProblem& problem, const Plan& plan,
+            const CudaExportOptions& options) {
+  if (options.ties_to_even) round_ties_to_even(program.device_code, problem, plan.algorithm);
+  if (program.device_code.find("\"\"\"") != std::string::npos)
+    throw Error(ErrorKind::internal, "a kernel's source has three quotes in a row");
 }
 
 // Sources and extensions of all layers, then their functions, then the class.
@@ -130,12 +177,19 @@ std::string text_of(const ExportModule& module, const DeviceInfo& device,
     const Plan& plan = kernels[i].plan;
     cuda::ProgramText program = cuda::program_text(
         module.layers[i].problem, device, {&find_algorithm(Device::Kind::cuda, plan.algorithm), plan.config});
-    if (options.ties_to_even)
-      round_ties_to_even(program.device_code, module.layers[i].problem, plan.algorithm);
-    if (program.device_code.find("\"\"\"") != std::string::npos)  // Python's end of the text
-      throw Error(ErrorKind::internal, "a kernel's source has three quotes in a row");
-    const Words words = words_of(module, i, device, plan, program);
-    sources += fill_template("cuda_source.py", words);
+    finish(program, module.layers[i].problem, plan, options);
+    for (cuda::ProgramText& part : program.more) finish(part, module.layers[i].problem, plan, options);
+    std::vector<const cuda::ProgramText*> parts{&program};
+    for (cuda::ProgramText& part : program.more) parts.push_back(&part);
+    Words words = words_of(module, i, device, plan, program);
+    const std::string suffix = words.at("SUFFIX");
+    for (std::size_t part = 0; part < parts.size(); ++part) {
+      Words of_part = words_of(module, i, device, plan, *parts[part]);
+      of_part["SUFFIX"] = suffix_of(suffix, part);
+      of_part["PART"] = parts.size() > 1 ? fmt::format(", part {} of {}", part + 1, parts.size()) : "";
+      sources += fill_template("cuda_source.py", of_part);
+    }
+    words.merge(calls_of(parts, suffix));
     functions += fill_template("cuda_functions.py", words);
     kept += i > 0 ? ", {}" : "{}";
   }

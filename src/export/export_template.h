@@ -2,6 +2,8 @@
 // share.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <map>
 #include <string>
 #include <string_view>
@@ -19,6 +21,19 @@ std::string fill_template(std::string_view file, const Words& words);
 // A layer's numbers, its shapes, and how its functions are called in a file of so many layers.
 Words layer_words(const ExportLayer& layer, std::size_t layers);
 
+// Sizes along depth, height and width.
+using Extents = std::array<std::int64_t, 3>;
+
+// A layer as PyTorch names its parts: a transposed one makes c channels of k.
+struct LayerShape {
+  explicit LayerShape(const ConvProblem& problem);
+
+  std::int64_t in_channels, out_channels;
+  Extents input, output, filter, stride, padding, dilation, output_padding{};
+};
+
+bool is_transposed(const ConvProblem& problem);
+
 // "torch.float32"
 std::string dtype_of(const ConvProblem& problem);
 
@@ -26,9 +41,9 @@ std::string dtype_of(const ConvProblem& problem);
 // KEPT.
 Words module_words(const ExportModule& module, const std::string& name);
 
-// Throws Error{unsupported} where the file, which has nn.Conv layers and kernels for tensors of those types,
-// cannot be the module; Error{invalid_argument} unless the names can stand beside the other names of the
-// file.
+// Throws Error{unsupported} where the file, which has nn.Conv and nn.ConvTranspose layers and kernels for
+// tensors of those types, cannot be the module; Error{invalid_argument} unless the names can stand beside the
+// other names of the file.
 void check_module(const ExportModule& module, std::vector<DType> types, const std::string& name,
                   std::initializer_list<std::string_view> taken);
 

@@ -2,12 +2,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
+#include <tuple>
 #include <utility>
 
 #include "base/quoted.h"
 #include "convtune/error.h"
 #include "convtune/export.h"
+#include "export/export_template.h"
 #include "python/python_child.h"
 
 namespace convtune {
@@ -34,21 +37,54 @@ json asked(const std::string& source, const ReadModuleOptions& options) {
   }
 }
 
+bool is_transposed(const json& layer) {
+  return layer.at("kind").get<std::string>().starts_with("ConvTranspose");
+}
+
 // A layer's numbers as a problem of a tensor that is not known yet.
 ConvProblem problem_of(const json& layer) {
   const json& values = layer.at("values");
   const auto first = [&](const char* name) { return values.at(name).at(0).get<std::int64_t>(); };
-  const auto rows = [&](const char* name, std::int64_t without) {
-    return values.at(name).size() > 1 ? first(name) : without;
+  // Along columns, rows and frames; `without` where the layer has no such axis.
+  const auto axes = [&](const char* name, std::int64_t without) {
+    auto found = values.at(name).get<std::vector<std::int64_t>>();
+    std::ranges::reverse(found);
+    found.resize(3, without);
+    return std::array{found[0], found[1], found[2]};
   };
-  const auto columns = [&](const char* name) { return values.at(name).back().get<std::int64_t>(); };
   ConvProblem a;
   a.c = first("in_channels"), a.k = first("out_channels");
-  a.r = rows("kernel_size", 1), a.s = columns("kernel_size");
-  a.stride_h = rows("stride", 1), a.stride_w = columns("stride");
-  a.pad_top = a.pad_bottom = rows("padding", 0), a.pad_left = a.pad_right = columns("padding");
-  a.dilation_h = rows("dilation", 1), a.dilation_w = columns("dilation");
+  std::tie(a.s, a.r, a.t) = std::tuple_cat(axes("kernel_size", 1));
+  std::tie(a.stride_w, a.stride_h, a.stride_d) = std::tuple_cat(axes("stride", 1));
+  std::tie(a.pad_left, a.pad_top, a.pad_front) = std::tuple_cat(axes("padding", 0));
+  a.pad_right = a.pad_left, a.pad_bottom = a.pad_top, a.pad_back = a.pad_front;
+  std::tie(a.dilation_w, a.dilation_h, a.dilation_d) = std::tuple_cat(axes("dilation", 1));
   a.groups = first("groups"), a.bias = first("bias") != 0;
+  return a;
+}
+
+// The problem of a layer whose input has these sizes, given its numbers; a transposed layer's are those of
+// the convolution that it transposes.
+ConvProblem fed(ConvProblem a, const json& layer, const std::array<std::int64_t, 3>& sizes) {
+  const auto& [d, h, w] = sizes;
+  if (!is_transposed(layer)) {
+    a.d = d, a.h = h, a.w = w;
+    return a;
+  }
+  a.direction = Direction::backward_data;
+  std::swap(a.c, a.k);
+  auto more = layer.at("values").at("output_padding").get<std::vector<std::int64_t>>();
+  std::ranges::reverse(more);
+  more.resize(3, 0);
+  // Where the padding of the output reaches the stride, as beside a dilation it may, that behind is smaller.
+  const auto size = [](std::int64_t in, std::int64_t taps, std::int64_t stride, std::int64_t dilation,
+                       std::int64_t pad, std::int64_t& behind, std::int64_t added) {
+    behind -= added / stride * stride;
+    return (in - 1) * stride - 2 * pad + dilation * (taps - 1) + 1 + added;
+  };
+  a.d = size(d, a.t, a.stride_d, a.dilation_d, a.pad_front, a.pad_back, more[2]);
+  a.h = size(h, a.r, a.stride_h, a.dilation_h, a.pad_top, a.pad_bottom, more[1]);
+  a.w = size(w, a.s, a.stride_w, a.dilation_w, a.pad_left, a.pad_right, more[0]);
   return a;
 }
 
@@ -60,16 +96,18 @@ std::string place_of(const json& layer) {
 
 // The numbers of the layer that are known are those of the problem that was given for it.
 void check_given(const json& layer, const ConvProblem& given) {
-  if (given.d != 1 || given.t != 1 || given.direction != Direction::forward)
+  const auto rank = layer.at("rank").get<int>();
+  const bool flat = rank == 3 || (given.d == 1 && given.t == 1);
+  if (!flat || is_transposed(layer) != (given.direction == Direction::backward_data) ||
+      given.direction == Direction::backward_weights)
     throw bad(fmt::format("{} is not {}", place_of(layer), to_string(given)));
+  const LayerShape shape(given);
+  const auto all = [](const Extents& extents) { return std::vector(extents.begin(), extents.end()); };
   const std::vector<std::pair<const char*, std::vector<std::int64_t>>> numbers = {
-      {"in_channels", {given.c}},
-      {"out_channels", {given.k}},
-      {"kernel_size", {given.r, given.s}},
-      {"stride", {given.stride_h, given.stride_w}},
-      {"padding", {given.pad_top, given.pad_left}},
-      {"dilation", {given.dilation_h, given.dilation_w}},
-      {"groups", {given.groups}},
+      {"in_channels", {shape.in_channels}}, {"out_channels", {shape.out_channels}},
+      {"kernel_size", all(shape.filter)},   {"stride", all(shape.stride)},
+      {"padding", all(shape.padding)},      {"output_padding", all(shape.output_padding)},
+      {"dilation", all(shape.dilation)},    {"groups", {given.groups}},
       {"bias", {given.bias ? 1 : 0}}};
   for (const auto& [name, of_given] : numbers) {
     const auto found = layer.at("values").find(name);
@@ -79,7 +117,7 @@ void check_given(const json& layer, const ConvProblem& given) {
       throw bad(
           fmt::format("{} is not {}: its {} is {}", place_of(layer), to_string(given), name, found->dump()));
   }
-  if (layer.at("rank") == 1 && (given.h != 1 || given.r != 1))
+  if (rank == 1 && (given.h != 1 || given.r != 1))
     throw bad(fmt::format("{} is not {}, which has a height", place_of(layer), to_string(given)));
 }
 
@@ -93,12 +131,11 @@ class Reading {
     std::vector<ExportLayer> chained;
     for (const json& step : answer_.at("chain")) {
       const json& layer = answer_.at("layers").at(step.at(0).get<std::size_t>());
-      refuse_slow(layer);
       ExportLayer next(chained.empty() ? first_problem(layer) : behind(chained.back().problem, layer));
       if (step.at(1).get<bool>()) next.problem.activation = Activation::relu;
       validate(next.problem);
       next.name = layer.at("name").get<std::string>();
-      next.one_dimensional = layer.at("rank") == 1;
+      next.rank = layer.at("rank").get<int>();
       next.arguments = layer.at("arguments").get<std::string>();
       next.varies = layer.at("free").get<bool>();
       next.padding_word = layer.at("word").get<std::string>();
@@ -116,17 +153,6 @@ class Reading {
   }
 
  private:
-  static void refuse_slow(const json& layer) {
-    const auto kind = layer.at("kind").get<std::string>();
-    const std::string why = kind.starts_with("ConvTranspose") ? "a transposed convolution"
-                            : layer.at("rank") == 3           ? "three dimensions"
-                                                              : "";
-    if (!why.empty())
-      throw Error(
-          ErrorKind::unsupported,
-          fmt::format("{}: no fast kernel of ours runs {} yet, so none is written", place_of(layer), why));
-  }
-
   ConvProblem known(const json& layer) const {
     if (const auto why = layer.at("unknown").get<std::string>(); !why.empty())
       throw bad(fmt::format("{}: {}", place_of(layer), why));
@@ -150,18 +176,21 @@ class Reading {
     if (shape.size() != layer.at("rank").get<std::size_t>() + 2 || shape[1] != problem.c)
       throw bad(
           fmt::format("{}: get_inputs() gives a tensor of {}", place_of(layer), input.at("shape").dump()));
-    problem.n = shape[0], problem.h = shape.size() > 3 ? shape[2] : 1, problem.w = shape.back();
+    problem.n = shape[0];
     problem.dtype = parse_dtypes(input.at("dtype").get<std::string>());
-    return problem;
+    const std::size_t rank = shape.size() - 2;
+    return fed(problem, layer, {rank > 2 ? shape[2] : 1, rank > 1 ? shape[rank] : 1, shape.back()});
   }
 
   ConvProblem behind(const ConvProblem& before, const json& layer) const {
     ConvProblem problem = known(layer);
-    if (problem.c != before.k)
-      throw bad(fmt::format("{} takes {} channels, and {} come to it", place_of(layer), problem.c, before.k));
-    problem.n = before.n, problem.h = before.p(), problem.w = before.q();
+    const LayerShape from(before);
+    if (problem.c != from.out_channels)
+      throw bad(fmt::format("{} takes {} channels, and {} come to it", place_of(layer), problem.c,
+                            from.out_channels));
+    problem.n = before.n;
     problem.dtype = before.dtype, problem.layout = before.layout, problem.precision = before.precision;
-    return problem;
+    return fed(problem, layer, from.output);
   }
 
   const json& answer_;

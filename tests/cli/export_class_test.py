@@ -70,8 +70,71 @@ def get_inputs():
 def get_init_inputs():
     return [6, 12]
 '''
+VOLUME = HEAD + '''
+class Model(nn.Module):
+    def __init__(self, channels, filters, kernel_size, padding):
+        super().__init__()
+        self.conv3d = nn.Conv3d(channels, filters, kernel_size, stride=(1, 2, 1), padding=padding, dilation=(1, 1, 2))
+
+    def forward(self, x):
+        return F.relu(self.conv3d(x))
+
+def get_inputs():
+    return [torch.randn(2, 4, 5, 9, 8)]
+
+def get_init_inputs():
+    return [4, 6, (3, 2, 3), (2, 1, 2)]
+'''
+UP = HEAD + '''
+class Model(nn.Module):
+    def __init__(self, channels, filters, kernel_size, stride=2, padding=1, output_padding=1, groups=1, bias=True):
+        super().__init__()
+        self.up = nn.ConvTranspose2d(channels, filters, kernel_size, stride, padding, output_padding, groups, bias)
+        self.last = nn.Conv2d(filters, 3, 1)
+
+    def forward(self, x):
+        return self.last(torch.relu(self.up(x)))
+
+def get_inputs():
+    return [torch.randn(2, 6, 5, 7)]
+
+def get_init_inputs():
+    return [6, 8, 3]
+'''
+# Outputs that no tap meets, and a stride that shares a factor with the dilation.
+UP_LINE = HEAD + '''
+class Model(nn.Module):
+    def __init__(self, channels, filters, kernel_size, **more):
+        super().__init__()
+        self.up = nn.ConvTranspose1d(channels, filters, kernel_size, stride=6, padding=3, dilation=4, output_padding=5, groups=2)
+
+    def forward(self, x):
+        return self.up(x)
+
+def get_inputs():
+    return [torch.randn(2, 4, 30)]
+
+def get_init_inputs():
+    return [4, 6, 3]
+'''.replace(", **more", "")
+UP_VOLUME = HEAD + '''
+class Model(nn.Module):
+    def __init__(self, channels, filters):
+        super().__init__()
+        self.up = nn.ConvTranspose3d(channels, filters, (3, 2, 4), (2, 1, 3), (1, 0, 2), bias=False, dilation=(1, 2, 1))
+
+    def forward(self, x):
+        return self.up(x)
+
+def get_inputs():
+    return [torch.randn(1, 3, 3, 4, 5)]
+
+def get_init_inputs():
+    return [3, 5]
+'''
 GROUPS = DENSE.replace("bias=bias)", "groups=2, bias=bias)")
-CLASSES = {"dense": DENSE, "line": LINE, "pair": PAIR, "groups": GROUPS}
+CLASSES = {"dense": DENSE, "line": LINE, "pair": PAIR, "groups": GROUPS, "volume": VOLUME, "up": UP, "up_line": UP_LINE,
+           "up_volume": UP_VOLUME}
 # Two filters a channel, and a filter too large to unroll.
 DEPTHWISE = DENSE.replace("padding=1", "padding=4, groups=in_channels").replace("[in_channels, 8, 3, 2]", "[in_channels, 8, 9, 2, True]")
 HALF = DENSE.replace("9, 12)", "9, 12, dtype=torch.float16)")
@@ -167,6 +230,30 @@ class ExportClass(CliTest):
             self.assertIn("return self.pointwise(self.depthwise(x).relu())", forward)
             self.assertLess(forward.index("x = conv2d_depthwise("), forward.index("x = conv2d_pointwise("))
 
+    def test_three_dimensions(self):
+        text = self.export(VOLUME, *CUDA)
+        self.assertIn("channels, filters, kernel_size, stride=(1, 2, 1), padding=padding, dilation=(1, 1, 2)", text)
+        self.assertIn("x.shape == (2, 4, 5, 9, 8)", text)
+        self.assertIn("at::empty({2, 6, 7, 5, 8}", text)
+        self.assertIn("conv3d_kernel[grid](", self.export(VOLUME))
+
+    def test_transposed_layers(self):
+        text = self.export(UP, *CUDA)
+        self.assertIn("channels, filters, kernel_size, stride, padding, output_padding, groups, bias", text)
+        self.assertIn("x.shape == (2, 6, 5, 7)", text)
+        self.assertIn("weight.shape == (6, 8, 3, 3)", text)
+        self.assertIn("bias.shape == (8,)", text)
+        self.assertIn("at::empty({2, 8, 10, 14}", text)
+        self.assertIn("x.shape == (2, 8, 10, 14)", text)
+        self.assertIn("x = conv_transpose2d_up(", text)
+        self.assertIn("self.last(self.up(x).relu())", text)
+        self.assertIn("conv_transpose_kernel[grid](", self.export(UP))
+        line = "mb32ic6ih9oc8oh18kh3sh2ph1"
+        without = UP[:UP.index("        self.last")] + UP[UP.index("\n    def forward"):].replace("self.last(torch.relu(self.up(x)))", "self.up(x)")
+        self.assertIn("x.shape == (32, 6, 9, 9)", self.export(without, *CUDA, line, "dir=transposed"))
+        self.refused_class(without, "output_padding is [1,1]", more=[*CUDA, "mb32ic6ih9oc8kh3sh2ph1", "dir=transposed"])
+        self.refused_class(without, "is not", more=[*CUDA, "mb32ic6ih9oc8kh3sh2ph1"])
+
     def test_types(self):
         text = self.export(HALF)
         self.assertIn("x.dtype == torch.float16", text)
@@ -195,8 +282,7 @@ class ExportClass(CliTest):
         self.refused_class(changed("return self.conv2d(x)", "return self.conv2d(self.conv2d(x))"), "once")
         self.refused_class(changed("        self.conv2d", "        self.fc = nn.Linear(3, 4)\n        self.conv2d"),
                            "line 10", "__init__ does more")
-        self.refused_class(changed("nn.Conv2d(", "nn.ConvTranspose2d("), "no fast kernel", "a transposed convolution")
-        self.refused_class(changed("nn.Conv1d(", "nn.Conv3d(", LINE), "no fast kernel", "three dimensions")
+        self.refused_class(changed("nn.Conv1d(", "nn.Conv3d(", LINE), "line 9", "get_inputs() gives a tensor of [2,8,64]")
         self.refused_class(changed("(nn.Module)", "(Base)"), "the class does more")
         self.refused_class(changed("    def forward", "    @torch.compile\n    def forward"), "a decorator does more")
         self.refused_class(changed("    def forward", "    def __call__(self, x): return x\n    def forward"), "the class does more")
@@ -259,8 +345,12 @@ class ExportClass(CliTest):
                         self.assertTrue(torch.equal(tensor, state_new[key]), key)
                     x, = names["get_inputs"]()
                     self.assertTrue(torch.equal(model(x), model_new(x)))
-        with self.assertRaisesRegex(AssertionError, "these numbers alone"):
-            new.ModelNew(4, 8, 3, 1)
+                if name == "groups":
+                    with self.assertRaisesRegex(AssertionError, "these numbers alone"):
+                        new.ModelNew(4, 8, 3, 1)
+                if name == "up":
+                    with self.assertRaisesRegex(AssertionError, "this output padding alone"):
+                        new.ModelNew(6, 8, 3, output_padding=0)
 
     @unittest.skipUnless(importlib.util.find_spec("torch") and importlib.util.find_spec("triton"), "there is no Triton here")
     def test_triton_files_compute_the_class(self):

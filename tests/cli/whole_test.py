@@ -96,7 +96,7 @@ class Whole(CliTest):
         self.refused([*self.document(), "--whole", "--problem", "mb256ic3ih224oc64kh11sh4ph2"], 2, "out_channels is [96]")
 
     def test_what_is_not_written(self):
-        self.refused([*self.document(("nn.Conv2d(", "nn.ConvTranspose2d(")), "--whole"], 2, "a transposed convolution")
+        self.refused([*self.document(("nn.Conv2d(", "nn.ConvTranspose2d(")), "--whole"], 2, "the size of its input is not known")
         self.assertIn("no whole kernel of ours: line ", self.said(("nn.Conv2d(", "nn.ConvTranspose2d(")))
         more = self.said(("tl.store(", "sums = tl.exp(sums)\n    tl.store("))
         self.assertIn("'conv_kernel' does more than convolutions: 'tl.exp(sums)'", more)

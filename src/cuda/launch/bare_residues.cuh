@@ -20,8 +20,8 @@ __global__ void __launch_bounds__(BareResidues::kThreads)
     const int column = static_cast<int>(pixel % a.q), row = static_cast<int>(pixel / a.q % a.p);
     if (what.is_met(static_cast<int>(pixel / (a.p * a.q) % a.z), row, column)) return;
     float other = 0;
-    if constexpr (a.residual) other = load_element<a.y_type>(residual, i);
-    store_element<a.y_type>(y, i, finish<what.conv>(0, bias[what.bias_of(channel)], other));
+    if constexpr (what.conv.residual) other = load_element<what.conv.y_type>(residual, i);
+    store_element<what.conv.y_type>(y, i, finish<what.conv>(0, bias[what.bias_of(channel)], other));
   };
   if constexpr (kElements < (1LL << 31))
     at(static_cast<int>(i));

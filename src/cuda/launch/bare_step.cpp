@@ -12,8 +12,6 @@
 namespace convtune::cuda {
 namespace {
 
-constexpr const char* kBareFile = "cuda/launch/bare_residues.cuh";
-
 std::string bare_kernel(const BareResidues& what) {
   return fmt::format("convtune::store_bare_residues<{}>", to_cuda(what));
 }
@@ -43,7 +41,7 @@ BareResidues bare_residues_of(const ConvProblem& problem, const Computed& first)
 }
 
 CompileJob StoreBare::job(const BareResidues& what, const std::string& arch) {
-  return kernel_job(kBareFile, bare_kernel(what), arch);
+  return kernel_job(kFile, bare_kernel(what), arch);
 }
 
 StoreBare::StoreBare(const DeviceInfo& device, const BareResidues& what)

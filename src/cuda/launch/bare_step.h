@@ -15,6 +15,8 @@ BareResidues bare_residues_of(const ConvProblem& problem, const Computed& first)
 // Made for one problem, safe to run from any thread.
 class StoreBare {
  public:
+  static constexpr const char* kFile = "cuda/launch/bare_residues.cuh";
+
   StoreBare(const DeviceInfo& device, const BareResidues& what);
   static CompileJob job(const BareResidues& what, const std::string& arch);
 

@@ -10,8 +10,6 @@
 namespace convtune::cuda {
 namespace {
 
-constexpr const char* kGatherFile = "cuda/launch/gather_numbers.cuh";
-
 std::string gathering_kernel(std::int64_t element_bytes) {
   return fmt::format("convtune::gather_numbers<{}>", element_bytes == 2 ? "unsigned short" : "unsigned");
 }
@@ -29,7 +27,7 @@ GatherAxes axes_of(const Gathering& what) {
 }  // namespace
 
 CompileJob Gather::job(std::int64_t element_bytes, const std::string& arch) {
-  return kernel_job(kGatherFile, gathering_kernel(element_bytes), arch);
+  return kernel_job(kFile, gathering_kernel(element_bytes), arch);
 }
 
 Gather::Gather(const DeviceInfo& device, const Gathering& what, std::int64_t element_bytes)

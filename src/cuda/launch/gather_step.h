@@ -12,6 +12,8 @@ namespace convtune::cuda {
 // Made for one gathering of elements of 2 or 4 bytes, safe to run from any thread.
 class Gather {
  public:
+  static constexpr const char* kFile = "cuda/launch/gather_numbers.cuh";
+
   Gather(const DeviceInfo& device, const Gathering& what, std::int64_t element_bytes);
   static CompileJob job(std::int64_t element_bytes, const std::string& arch);
 

@@ -15,7 +15,11 @@
 #include <vector>
 
 #include "cuda/compile/kernel_sources.h"
+#include "cuda/launch/bare_step.h"
+#include "cuda/launch/conversions.h"
 #include "cuda/launch/extents.h"
+#include "cuda/launch/gather_axes.h"
+#include "cuda/launch/gather_step.h"
 #include "cuda/launch/kernel_algorithm.h"
 
 namespace convtune::cuda {
@@ -87,26 +91,52 @@ void append_in_order(const std::string& file, std::vector<KernelSource>& ordered
   ordered.push_back(sources.front());
 }
 
-std::string device_code_of(const CompileJob& job) {
+// A constant of the device code in place of a kernel's template argument.
+std::string constant_of(std::string_view comment, std::string_view type, std::string_view name,
+                        std::string_view value) {
+  return fmt::format("// ---- {} ----\nnamespace convtune {{\n\n{}\n}}  // namespace convtune\n\n", comment,
+                     wrapped(fmt::format("__device__ constexpr {} {}{};", type, name, value), 0));
+}
+
+// Takes the template lines away before the kernels of so named a constant; how many there were.
+std::size_t drop_template(std::string& text, std::string_view type, std::string_view name) {
+  const std::string templated = fmt::format("template <{} {}>\n__global__ ", type, name);
+  std::size_t kernels = 0;
+  for (std::size_t at = 0; (at = text.find(templated, at)) != text.npos; ++kernels)
+    text.replace(at, templated.size(), "__global__ ");
+  return kernels;
+}
+
+template <class Kind>
+const Kind* find_step(const std::vector<Step>& steps) {
+  for (const Step& step : steps)
+    if (const auto* found = std::get_if<Kind>(&step)) return found;
+  return nullptr;
+}
+
+std::string device_code_of(const LaunchPlan& plan, const CompileJob& job) {
   const KernelName kernel = parts_of(job.kernels.front());
   for (const std::string& other : job.kernels)
     if (parts_of(other).value != kernel.value) fail("its kernels have different configs");
   const std::string type = kernel.type.substr(kernel.type.rfind(':') + 1);
-  const std::string config = fmt::format(
-      "// ---- The problem, and what was chosen for it ----\n"
-      "namespace convtune {{\n\n{}\n}}  // namespace convtune\n\n",
-      wrapped(fmt::format("__device__ constexpr {} config{};", type, kernel.value), 0));
+  const Bare* const bare = find_step<Bare>(plan.run);
   std::vector<KernelSource> ordered;
+  if (find_step<Gathered>(plan.pack)) append_in_order(Gather::kFile, ordered);
+  if (bare) append_in_order(StoreBare::kFile, ordered);
   append_in_order(job.headers.front().name, ordered);
   std::string text;
   for (const KernelSource& source : ordered) {
-    if (&source == &ordered.back()) text += config;
+    if (&source == &ordered.back())
+      text += constant_of("The problem, and what was chosen for it", type, "config", kernel.value);
+    if (source.name == StoreBare::kFile)
+      text +=
+          constant_of("The outputs that no tap meets", BareResidues::kName, "what",
+                      spaced(to_cuda(bare->what))
+                          .substr(sizeof("convtune::") - 1 + std::string_view(BareResidues::kName).size()));
     text += fmt::format("// ---- {} ----\n{}\n", source.name, body_of(source.text));
   }
-  const std::string templated = fmt::format("template <{} config>\n__global__ ", type);
-  std::size_t kernels = 0;
-  for (std::size_t at = 0; (at = text.find(templated, at)) != text.npos; ++kernels)
-    text.replace(at, templated.size(), "__global__ ");
+  drop_template(text, BareResidues::kName, "what");
+  const std::size_t kernels = drop_template(text, type, "config");
   if (kernels < job.kernels.size()) fail(fmt::format("{} of {} kernels found", kernels, job.kernels.size()));
   return text;
 }
@@ -127,10 +157,12 @@ std::string pointer_text(const Pointer& pointer) {
     case Operand::packed:
     case Operand::y:
     case Operand::partial_sums:
+    case Operand::w_gathered:
+    case Operand::bias_gathered:
       text = to_string(pointer.operand);
       break;
     default:
-      return "nullptr";  // no operand of a forward problem without a residual
+      return "nullptr";  // no operand of a layer without a residual
   }
   if (pointer.offset > 0) text += fmt::format(" + {}", pointer.offset);
   if (pointer.type == "const float*" || pointer.type == "float*") return text;
@@ -164,6 +196,24 @@ std::string tensor_map_text(Operand operand, const TensorMapLayout& map) {
                        fmt::join(map.walk->strides, ", "), swizzle_text(map.swizzle));
   return fmt::format("tensor_map({}, CU_TENSOR_MAP_SWIZZLE_{}{})", tensor, swizzle_text(map.swizzle),
                      map.steps.empty() ? "" : fmt::format(", {{{}}}", fmt::join(map.steps, ", ")));
+}
+
+// A gathering's numbers put into memory of pack()'s own, which the steps behind it read.
+std::string gathering_text(const Gathered& step) {
+  const std::string name(to_string(step.to));
+  const std::string_view type = step.element_bytes == 2 ? "unsigned short" : "unsigned";
+  const std::int64_t elements = step.what.elements();
+  return fmt::format(
+      "const at::Tensor memory_of_{0} = at::empty({{{1}}}, result.options());\n"
+      "auto* const {0} = memory_of_{0}.data_ptr<float>();\n"
+      "convtune::gather_numbers<{2}><<<dim3({3}, 1, 1), dim3({4}, 1, 1), 0, "
+      "stream>>>(reinterpret_cast<const {2}*>({5}), "
+      "reinterpret_cast<{2}*>({0}), convtune::GatherAxes{{{6}, {7}, {{{8}}}, {{{9}}}}});\n"
+      "C10_CUDA_KERNEL_LAUNCH_CHECK();\n",
+      name, (elements * step.element_bytes + 3) / 4, type,
+      (elements + GatherAxes::kThreads - 1) / GatherAxes::kThreads, GatherAxes::kThreads,
+      pointer_text({step.from}), step.what.begin, elements, fmt::join(step.what.extents, ", "),
+      fmt::join(step.what.steps, ", "));
 }
 
 // Arguments as CUDA C++ writes them, for tensors that begin at multiples of 16 bytes.
@@ -204,6 +254,21 @@ std::string statements_of(const std::vector<Step>& steps, const CompileJob& job)
       continue;
     }
     if (std::holds_alternative<Conversion>(step)) continue;  // the caller's: converts_x, converts_y
+    if (const auto* gathered = std::get_if<Gathered>(&step)) {
+      const std::string all = gathering_text(*gathered);
+      for (std::string_view left = all; !left.empty(); left.remove_prefix(left.find('\n') + 1))
+        add(std::string(left.substr(0, left.find('\n'))));
+      continue;
+    }
+    if (const auto* bare = std::get_if<Bare>(&step)) {
+      add(fmt::format(
+          "convtune::store_bare_residues<<<dim3({}, 1, 1), dim3({}, 1, 1), 0, stream>>>({}, {}, {});",
+          (bare->what.elements() + BareResidues::kThreads - 1) / BareResidues::kThreads,
+          BareResidues::kThreads, pointer_text(bare->bias), pointer_text({bare->residual}),
+          pointer_text({bare->to})));
+      add("C10_CUDA_KERNEL_LAUNCH_CHECK();");
+      continue;
+    }
     const auto& launch = std::get<KernelLaunch>(step);
     const std::string name = parts_of(job.kernels[launch.kernel]).name;
     if (launch.dynamic_smem_bytes > kMostStaticSmemBytes)
@@ -239,17 +304,12 @@ bool converts(const LaunchPlan& plan, Operand operand) {
   });
 }
 
-}  // namespace
-
-ProgramText program_text(const ConvProblem& problem, const DeviceInfo& device, const Candidate& candidate) {
-  const KernelAlgorithm* const algorithm = kernel_algorithm(*candidate.algorithm);
-  if (!algorithm)
-    throw Error(ErrorKind::unsupported,
-                fmt::format("{} has no source to write out", candidate.algorithm->name()));
-  if (problem.dtype != problem.dtype.x || problem.direction != Direction::forward || problem.residual)
-    throw Error(ErrorKind::unsupported,
-                "only forward problems of tensors of one type without a residual are written out");
-  const LaunchPlan plan = algorithm->plan(problem, device, candidate.config);
+ProgramText text_of(LaunchPlan plan, bool transposed) {
+  if (transposed)
+    for (Step& step : plan.run) {
+      replace(step, Operand::x, Operand::dw), replace(step, Operand::dy, Operand::x);
+      replace(step, Operand::y, Operand::dw), replace(step, Operand::dx, Operand::y);
+    }
   const CompileJob job = compile_job(plan, plan.configs.front());
   ProgramText program;
   program.arch = plan.arch;
@@ -261,8 +321,26 @@ ProgramText program_text(const ConvProblem& problem, const DeviceInfo& device, c
   for (const WorkspacePart& part : plan.workspace)
     if (part.operand == Operand::partial_sums) program.partial_sums_bytes += part.bytes;
   program.packed_bytes = plan.packed_bytes();
-  program.device_code = device_code_of(job);
+  program.device_code = device_code_of(plan, job);
+  for (LaunchPlan& part : plan.more) program.more.push_back(text_of(std::move(part), transposed));
   return program;
+}
+
+}  // namespace
+
+ProgramText program_text(const ConvProblem& problem, const DeviceInfo& device, const Candidate& candidate) {
+  const KernelAlgorithm* const algorithm = kernel_algorithm(*candidate.algorithm);
+  if (!algorithm)
+    throw Error(ErrorKind::unsupported,
+                fmt::format("{} has no source to write out", candidate.algorithm->name()));
+  if (problem.dtype != problem.dtype.x || problem.direction == Direction::backward_weights ||
+      problem.residual || problem.cache > 0)
+    throw Error(
+        ErrorKind::unsupported,
+        "only forward and backward data problems of tensors of one type without a residual and a cache "
+        "are written out");
+  return text_of(algorithm->plan(problem, device, candidate.config),
+                 problem.direction == Direction::backward_data);
 }
 
 }  // namespace convtune::cuda

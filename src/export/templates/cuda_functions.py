@@ -8,7 +8,8 @@ def pack@SUFFIX@(weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
         assert bias.device == weight.device and bias.dtype == weight.dtype, "bias must be like weight"
         assert bias.shape == (@K@,), "bias must be [@K@]"
         bias = bias.detach().contiguous()
-    return extension@SUFFIX@.conv2d_pack(weight.detach().contiguous(), bias)
+    weight = weight.detach().contiguous()
+    return @PACKS@
 
 
 def @FUNCTION@(x: torch.Tensor, packed: torch.Tensor) -> torch.Tensor:
@@ -19,6 +20,6 @@ def @FUNCTION@(x: torch.Tensor, packed: torch.Tensor) -> torch.Tensor:
     x = x@PLANE@.contiguous(@MEMORY_FORMAT@)
     if x.data_ptr() % 16 != 0:
         x = x.clone()
-    return extension@SUFFIX@.conv2d_run(x, packed)@LINE@
+@RUNS@    return y@LINE@
 
 

@@ -1,4 +1,4 @@
-# @PROBLEM@
+# @PROBLEM@@PART@
 # on @DEVICE@ by @ALGORITHM@:
 # @WHY@
 CUDA_SOURCE@SUFFIX@ = r"""
@@ -25,10 +25,11 @@ at::Tensor conv2d_pack(const at::Tensor& weight, const std::optional<at::Tensor>
 @PACK@  return result;
 }
 
-at::Tensor conv2d_run(const at::Tensor& input, const at::Tensor& weights) {
+// Writes into `written`, or into a new tensor.
+at::Tensor conv2d_run(const at::Tensor& input, const at::Tensor& weights, const std::optional<at::Tensor>& written) {
   const c10::cuda::CUDAGuard guard(input.device());
   const cudaStream_t stream = at::cuda::getCurrentCUDAStream();
-  const at::Tensor output = at::empty({@N@, @K@, @P@, @Q@}, input.options()@MEMORY_FORMAT_CPP@);
+  const at::Tensor output = written ? *written : at::empty({@Y_SHAPE@}, input.options()@MEMORY_FORMAT_CPP@);
   [[maybe_unused]] const auto* const x = static_cast<const float*>(input.const_data_ptr());
   const float* const packed = weights.const_data_ptr<float>();
   [[maybe_unused]] auto* const y = static_cast<float*>(output.mutable_data_ptr());
@@ -40,7 +41,7 @@ CPP_SOURCE@SUFFIX@ = r"""
 #include <optional>
 
 at::Tensor conv2d_pack(const at::Tensor& weight, const std::optional<at::Tensor>& weight_bias);
-at::Tensor conv2d_run(const at::Tensor& input, const at::Tensor& weights);
+at::Tensor conv2d_run(const at::Tensor& input, const at::Tensor& weights, const std::optional<at::Tensor>& written);
 """
 
 # For exactly this architecture; nothing is built where there is no GPU.

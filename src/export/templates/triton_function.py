@@ -7,11 +7,8 @@ def @FUNCTION@(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> tor
     assert x.dim() == @RANK@ and x.shape[1] == @C@, "x must be [@X_FREE@]"
     x = x@PLANE@.contiguous()
     weight = weight.contiguous()
-    N, C, H, W = x.shape
-    P = (H + @PAD_H_SUM@ - @SPAN_H@) // @STRIDE_H@ + 1
-    Q = (W + @PAD_W_SUM@ - @SPAN_W@) // @STRIDE_W@ + 1
-    assert N > 0 and P > 0 and Q > 0, "the filter does not fit the input"
-    y = torch.empty((N, @K@, P, Q), device=x.device, dtype=x.dtype)
+@SIZES@    assert N > 0 and @FITS@, "the filter does not fit the input"
+    y = torch.empty((N, @K@, @Y_AXES@), device=x.device, dtype=x.dtype)
 @ROUND@
 @LAUNCH@    return y@LINE@
 
