@@ -78,6 +78,8 @@ class Records(CliTest):
         return {**super().environment(), **self.more_environment}
 
     def test_life_of_a_record(self):
+        # Without an incumbent: on a busy machine a contest may stay undecided, and the next `tune` holds it again.
+        self.more_environment = {"CONVTUNE_ONEDNN": str(self.folder / "none.so")}
         out = self.folder / "out.json"
         first = self.ok("tune", TINY, *QUICK, "--verbose", "--json", str(out))
         self.assertIn("decision: ", first.stdout)
@@ -89,9 +91,7 @@ class Records(CliTest):
         self.assertIn(f"Python's convtune.conv2d use it from now on\n  {self.record_file()}\n", first.stdout)
         self.check_last_stage(tuning["last_stage"], first.stdout)
 
-        start = time.monotonic()
         again = self.ok("tune", TINY, "--json", str(out))
-        self.assertLess(time.monotonic() - start, 1)
         self.assertIn("from the record of 20", again.stdout)
         self.assertIn("nothing was measured", again.stdout)
         tuning = json.loads(out.read_text())["rows"][0]["tuning"]
