@@ -23,6 +23,7 @@ endmacro()
 function(convtune_need_headers name)
   find_package(${name} QUIET)
   if(${name}_FOUND)
+    set(${name}_VERSION ${${name}_VERSION} PARENT_SCOPE)  # what follows asks whether {fmt} is older than 10
     return()
   endif()
   cmake_parse_arguments(PARSE_ARGV 1 need "" "DEBIAN;INCLUDE;URL;SHA256" "")
