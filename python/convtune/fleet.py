@@ -58,7 +58,8 @@ def tune_all(
 
     Layers that nothing runs fast there are in the report's `skipped`. Raises Error at the end, when all others are
     recorded, where problems have no answer: it names them, the worker and the reason. Raises InvalidArgument before
-    anything is searched, NoDevice where the first worker has no such device.
+    anything is searched, NoDevice where the first worker has no such device, FileError at once where a record cannot be
+    written here.
     """
     model = _model(problems)
     asked = Work(
@@ -114,15 +115,18 @@ class _Pool:
     def __init__(self, given: Any) -> None:
         self._make = None if hasattr(given, "submit") and not isinstance(given, type) else given
         self._executor = given if self._make is None else self._make()
+        self._took = False  # anything yet
         self.broken: BaseException | None = None
 
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any] | None:
         """None where the pool is broken."""
         try:
-            return None if self.broken else self._executor.submit(function, *arguments)  # type: ignore[no-any-return]
+            future = None if self.broken else self._executor.submit(function, *arguments)
         except BrokenExecutor as why:
             self.broken = why
             return None
+        self._took = self._took or future is not None
+        return future  # type: ignore[no-any-return]
 
     def renew(self) -> None:
         if self._make is None:
@@ -131,8 +135,13 @@ class _Pool:
                 "the same call with a new executor goes on. A function that makes it, as functools.partial("
                 "ProcessPoolExecutor, 2), is called again by itself"
             ) from self.broken
+        if not self._took:
+            raise Error(
+                f"the executor that was made is broken from the start ({self.broken}); the function must make a new one "
+                "each time that it is called. What was found is recorded, and the same call goes on"
+            ) from self.broken
         self.close()
-        self._executor, self.broken = self._make(), None
+        self._executor, self._took, self.broken = self._make(), False, None
 
     def close(self) -> None:
         """An executor of the caller's stays open."""
@@ -255,12 +264,14 @@ class _Fleet:
             return None
         unit = self.flying.pop(future)
         try:
-            self._merge(unit, future.result())
+            found = future.result()
         except BrokenExecutor as why:
             self.pool.broken = why
             self.fallen.append(unit)
         except Exception as why:  # the executor's own, as Dask's KilledWorker
             self._lost(unit, f"its worker is lost: {_words(why)}")
+        else:
+            self._merge(unit, found)
         return unit if unit.answered else None
 
     def _merge(self, unit: _Unit, found: Found) -> None:

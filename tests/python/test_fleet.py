@@ -117,6 +117,13 @@ def test_a_pool_that_is_no_function_cannot_be_made_again(tmp_path, monkeypatch):
         convtune.tune_all(PROBLEMS, pool, **SMALL)
 
 
+def test_a_function_that_gives_the_same_pool_again_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(worker, "search", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+    pool = processes(tmp_path)[0]()
+    with pytest.raises(convtune.Error, match="broken from the start.*must make a new one each time"):
+        convtune.tune_all(PROBLEMS, lambda: pool, **SMALL)
+
+
 class Inline(concurrent.futures.Executor):
     """Runs what it is given at once, but what `loses` picks, which fails as an engine's lost worker does."""
 
@@ -195,6 +202,17 @@ def test_a_record_that_is_none_is_not_taken_over(monkeypatch):
     with pytest.raises(convtune.Error, match="host:1:1: .*not taken over; all workers need this version"):
         convtune.tune_all(PROBLEMS[:1], Inline(), **SMALL)
     assert recorded() == []
+
+
+def test_a_record_that_cannot_be_written_ends_the_call_and_loses_no_worker(monkeypatch):
+    def full(*_):
+        raise convtune.errors.FileError("no space left on device")
+
+    monkeypatch.setattr(worker, "import_records", full)
+    engine = Inline()
+    with pytest.raises(convtune.errors.FileError, match="^no space left"):
+        convtune.tune_all(PROBLEMS, engine, **SMALL)
+    assert engine.given == 1 + 6, "nothing was searched again"
 
 
 def test_a_device_is_searched_on_by_one_worker_at_a_time(monkeypatch):
