@@ -111,17 +111,19 @@ def test_while_a_kernel_is_compiled_pytorch_computes(monkeypatch):
     assert batches.settle() and len(made) == known
 
 
-def test_a_plan_that_fails_behind_is_tried_again():
+@pytest.mark.parametrize("error", [convtune.InternalError, RuntimeError])
+def test_a_plan_that_fails_behind_is_told_and_tried_again(error, caplog):
     tried = []
 
     def fails():
         tried.append(1)
-        raise convtune.Unsupported("no")
+        raise error("no kernel")
 
     for _ in range(2):
         batches.behind("a key of this test", fails)
-        assert batches.settle()
+        assert batches.settle(10)
     assert len(tried) == 2 and PLANS.peek("a key of this test") is None
+    assert [one.message for one in caplog.records if "tries again: no kernel" in one.message] == [caplog.messages[0]] * 2
     batches.behind("another key of this test", lambda: "made")
     assert batches.settle() and PLANS.peek("another key of this test") == "made"
 

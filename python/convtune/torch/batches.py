@@ -12,6 +12,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import logging
 import os
 import queue
 import threading
@@ -20,11 +21,12 @@ from typing import Any
 
 from ..caches import PLANS
 from ..convolution import Convolution
-from ..errors import Error, InvalidArgument, Unsupported
+from ..errors import InvalidArgument, Unsupported
 from ..problem import Problem
 
 __all__ = ["ANY_BATCH", "behind", "planned_like_others", "settle", "waits_for_kernels"]
 
+_log = logging.getLogger("convtune")
 ANY_BATCH = "any batch"  # an operator's `choices` in a graph of symbolic sizes
 _STEP = 8
 
@@ -89,9 +91,11 @@ class _Behind:
         _let_others_record()
         while (one := self._todo.get()) is not None:
             key, make = one
-            with contextlib.suppress(Error):  # the next call with that batch tries again
+            try:
                 if not self._ends:
                     PLANS.get_or_make(key, make)
+            except Exception as why:
+                _log.warning("PyTorch's convolution runs, and the next call with that batch tries again: %s", why)
             with self._lock:
                 self._under_way.discard(key)
                 self._lock.notify_all()
