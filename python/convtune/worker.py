@@ -149,6 +149,8 @@ def _free_device(kind: str, go_on: Any) -> Iterator[Device]:
     """A device of that kind that is this thread's while the context lasts, and by its side no other's of this host: a
     name among its abstract sockets says so, which nobody has to tidy up. Of a CPU, as many of its threads."""
     mine = [(one, place) for one in devices_of(kind) if one.device not in _lost for place in _places(one)]
+    if not mine and (gone := [one.device for one in devices_of(kind) if one.device in _lost]):
+        raise DeviceLost(f"a kernel broke {', '.join(gone)} for this process; a new process can use it again")
     if not mine:
         raise NoDevice(
             f"there is no {kind} here, but " + ", ".join(map(_both, devices()))
