@@ -1,4 +1,4 @@
-# What convtune is built with, and where to get it. Errors name what is missing, its Debian package and the ways out.
+# Packages that convtune is built with, and where to get them. Errors name what is missing, its Debian package and the ways out.
 set(convtune_ARCHIVES "" CACHE PATH "A folder with the archives of headers that are not installed, for builds without network")
 
 # convtune_need(NAME DEBIAN PACKAGE [COMPONENTS ...]): find_package() that says how to get what is not there.
@@ -23,7 +23,7 @@ endmacro()
 function(convtune_need_headers name)
   find_package(${name} QUIET)
   if(${name}_FOUND)
-    set(${name}_VERSION ${${name}_VERSION} PARENT_SCOPE)  # what follows asks whether {fmt} is older than 10
+    set(${name}_VERSION ${${name}_VERSION} PARENT_SCOPE)  # CMakeLists.txt asks whether {fmt} is older than 10
     return()
   endif()
   cmake_parse_arguments(PARSE_ARGV 1 need "" "DEBIAN;INCLUDE;URL;SHA256" "")

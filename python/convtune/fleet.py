@@ -121,12 +121,12 @@ class _Pool:
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any] | None:
         """None where the pool is broken."""
         try:
-            future = None if self.broken else self._executor.submit(function, *arguments)
+            future: Future[Any] | None = None if self.broken else self._executor.submit(function, *arguments)
         except BrokenExecutor as why:
             self.broken = why
             return None
         self._took = self._took or future is not None
-        return future  # type: ignore[no-any-return]
+        return future
 
     def renew(self) -> None:
         if self._make is None:

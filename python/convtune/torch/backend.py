@@ -51,7 +51,7 @@ __all__ = ["backend", "last_report"]
 _log = logging.getLogger("convtune")
 _OWN = {f"convtune.{name}": name for name in ("budget", "min_gain", "whole", "force")}
 _last: OptimizeReport | None = None
-# Whether graphs of these kinds of layers were kept in this process: they are compiled again where another batch comes.
+# Verdicts of this process by kinds of layers, True where our graph was kept: another batch compiles it again.
 _kept: dict[Any, bool] = {}
 
 

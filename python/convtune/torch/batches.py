@@ -105,7 +105,7 @@ class _Behind:
             return self._lock.wait_for(lambda: not self._under_way, seconds)
 
     def end(self) -> None:
-        """What has begun is waited for: a library must not go while it compiles."""
+        """Waits for what has begun: a library must not go while it compiles."""
         self._ends = True
         for _ in self._threads:
             self._todo.put(None)

@@ -14,7 +14,7 @@ from .phases import Phases
 __all__ = ["decide_graph"]
 
 _CONTESTS_SECONDS = 10.0  # for all layers together; each has its ten rounds, which decide what is far ahead
-# What is kept of a graph's layers: all of a Layer that a contest fills.
+# Fields of a Layer that a contest fills, which are kept.
 _DECIDED = (
     "pytorch_us", "convtune_us", "gain", "algorithm", "config", "layout", "swapped", "decision", "low", "high", "alone_us",
 )  # fmt: skip

@@ -14,7 +14,7 @@ class Phases:
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
-        self._inner: list[float] = []  # of each open phase: seconds of those within it
+        self._inner: list[float] = []  # seconds of the phases within each open one
 
     @contextlib.contextmanager
     def __call__(self, name: str) -> Iterator[None]:
