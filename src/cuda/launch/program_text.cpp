@@ -208,12 +208,12 @@ std::string gathering_text(const Gathered& step) {
       "auto* const {0} = memory_of_{0}.data_ptr<float>();\n"
       "convtune::gather_numbers<{2}><<<dim3({3}, 1, 1), dim3({4}, 1, 1), 0, "
       "stream>>>(reinterpret_cast<const {2}*>({5}), "
-      "reinterpret_cast<{2}*>({0}), convtune::GatherAxes{{{6}, {7}, {{{8}}}, {{{9}}}}});\n"
+      "reinterpret_cast<{2}*>({0}), convtune::GatherAxes{{{6}, {7}, {{{8}}}, {{{9}}}, {{{10}}}}});\n"
       "C10_CUDA_KERNEL_LAUNCH_CHECK();\n",
       name, (elements * step.element_bytes + 3) / 4, type,
       (elements + GatherAxes::kThreads - 1) / GatherAxes::kThreads, GatherAxes::kThreads,
       pointer_text({step.from}), step.what.begin, elements, fmt::join(step.what.extents, ", "),
-      fmt::join(step.what.steps, ", "));
+      fmt::join(step.what.steps, ", "), fmt::join(step.what.whole, ", "));
 }
 
 // Arguments as CUDA C++ writes them, for tensors that begin at multiples of 16 bytes.

@@ -170,11 +170,24 @@ TEST(ProgramText, TransposedLayers) {
   EXPECT_TRUE(std::regex_search(one.run, std::regex(R"((tensor|walking)_map\(x,\s)"))) << one.run;
   EXPECT_FALSE(std::regex_search(one.run, std::regex(R"(\b(dx|dy|w_gathered|\w+_nhwc)\b)"))) << one.run;
   const cuda::ProgramText parts = text_of("mb2ic64ih16oc64kh3sh2ph1 dir=transposed dtype=bf16 layout=nhwc");
+  EXPECT_EQ(parts.more.size(), 3u);
   for (const cuda::ProgramText& part : parts.more)
     EXPECT_TRUE(std::regex_search(part.run, std::regex(R"((tensor|walking)_map\(x,\s)"))) << part.run;
   const cuda::ProgramText turned = text_of("mb2ic64ih16oc64kh3ph1 dir=transposed dtype=bf16 layout=nhwc");
   EXPECT_EQ(count(turned.pack, "gather_numbers<unsigned short><<<"), 2u)
       << "of stride 1: the filter is turned";
+}
+
+// Residues that lack the filter's first row or column have 0 there, and nothing from behind the filter.
+TEST(ProgramText, TransposedLayersOfUnevenResidues) {
+  const DeviceInfo device = device_of(find_target("h100"));
+  const Algorithm& algorithm = find_algorithm(Device::Kind::cuda, "direct_body_half_sm90");
+  const ConvProblem problem = resolve(
+      parse_problem("mb2ic64ih16oc64kh3sh2ph1 dir=transposed dtype=bf16 layout=nhwc"), Precision::tf32);
+  const cuda::ProgramText program =
+      cuda::program_text(problem, device, {&algorithm, algorithm.candidates(problem, device).front()});
+  EXPECT_TRUE(program.more.empty());
+  EXPECT_TRUE(std::regex_search(program.pack, std::regex(R"(\},\s+\{0,\s+1,\s+1\}\}\);)"))) << program.pack;
 }
 
 TEST(ProgramText, TransposedLayersCompile) {
