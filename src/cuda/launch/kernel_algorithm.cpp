@@ -197,6 +197,12 @@ std::unique_ptr<Executable> KernelAlgorithm::build(const ConvProblem& problem, c
   return std::make_unique<KernelExecutable>(plan(problem, device, config), device);
 }
 
+std::string gathering_in_words(const Gathering& weights) {
+  if (weights.elements() == 0) return {};
+  return fmt::format(" of {} {} {} {}", weights.begin, fmt::join(weights.extents, " "),
+                     fmt::join(weights.steps, " "), fmt::join(weights.whole, " "));
+}
+
 const KernelAlgorithm* kernel_algorithm(const Algorithm& algorithm) {
   return dynamic_cast<const KernelAlgorithm*>(&algorithm);
 }

@@ -107,6 +107,9 @@ std::string order_in_words(std::string_view name, const Weights& weights, const 
                      packed.words(), packed.weights, fmt::join(numbers, " "));
 }
 
+// The order of a part's filter where it is gathered before it is packed; "" where it is packed as it lies.
+std::string gathering_in_words(const Gathering& weights);
+
 // The algorithm as one of these, or null: of a vendor, which compiles nothing of ours.
 const KernelAlgorithm* kernel_algorithm(const Algorithm& algorithm);
 
@@ -245,11 +248,15 @@ class KernelAlgorithmOf : public KernelAlgorithm {
   std::vector<ConfigField> fields() const final { return config_fields<Kernel>(); }
   // Known for kernels that have the order as numbers of its own (tile/pack.cuh).
   std::string packed_order(const ConvProblem& problem, const DeviceInfo&, const Config& config) const final {
-    if constexpr (requires(const Kernel& kernel) { kernel.weights(); }) {
-      const Kernel kernel = kernel_of(computed(problem), config);
-      return order_in_words(name(), kernel.weights(), kernel.packed(), kernel.conv);
-    }
-    return {};
+    std::string order;
+    if constexpr (requires(const Kernel& kernel) { kernel.weights(); })
+      for (const Computed& part : parts(problem)) {
+        const Kernel kernel = kernel_of(part, config);
+        order += (order.empty() ? "" : "; ") +
+                 order_in_words(name(), kernel.weights(), kernel.packed(), kernel.conv) +
+                 gathering_in_words(part.weights);
+      }
+    return order;
   }
 
  protected:

@@ -100,6 +100,31 @@ TEST(PackedOrder, IsThatOfWeightsAndConfigAlone) {
   FAIL() << "no kernel takes a cache";
 }
 
+// A transposed layer packs the filter of a layer of the same numbers in another order.
+TEST(PackedOrder, IsThatOfTransposedLayersOnTheirOwn) {
+  const std::string numbers = "ic64ih16oc64kh3ph1 layout=nhwc dtype=bf16 precision=bf16 bias=0";
+  const ConvProblem layer = parse_problem("mb2" + numbers),
+                    transposed = parse_problem("mb2" + numbers + " dir=bwd_d"),
+                    larger = parse_problem("mb4" + numbers + " dir=bwd_d");
+  int compared = 0;
+  for (const cuda::KernelAlgorithm* algorithm : own_algorithms()) {
+    SCOPED_TRACE(algorithm->name());
+    if (!algorithm->supports(layer, gpu()) || !algorithm->supports(transposed, gpu())) continue;
+    for (const Config& config : algorithm->candidates(transposed, gpu())) {
+      const std::string order = algorithm->packed_order(transposed, gpu(), config);
+      if (order.empty()) continue;
+      if (algorithm->accepts(layer, gpu(), config)) {
+        ++compared;
+        EXPECT_NE(algorithm->packed_order(layer, gpu(), config), order);
+      }
+      if (algorithm->accepts(larger, gpu(), config)) {
+        EXPECT_EQ(algorithm->packed_order(larger, gpu(), config), order);
+      }
+    }
+  }
+  EXPECT_GT(compared, 0);
+}
+
 INSTANTIATE_TEST_SUITE_P(Table, KernelAlgorithms, testing::ValuesIn(own_algorithms()),
                          [](const auto& info) { return std::string(info.param->name()); });
 
