@@ -7,7 +7,8 @@ namespace convtune {
 
 struct BareResidues {
   static constexpr int kThreads = 256;
-  ConvExtents conv;  // dx as a y, with its epilogue
+  static constexpr int kMostStride = 62;  // whose residues have a bit each
+  ConvExtents conv;                       // dx as a y, with its epilogue
   int stride_d = 1, stride_h = 1, stride_w = 1, pad_d = 0, pad_h = 0, pad_w = 0;
   long long met_d = 1, met_h = 1, met_w = 1;  // bits: residues that some tap meets
   int group_filters = 1;                      // from group to group in the packed biases
@@ -23,8 +24,12 @@ struct BareResidues {
 
   constexpr long long elements() const { return 1LL * conv.n * conv.k * conv.z * conv.p * conv.q; }
   constexpr bool is_met(int frame, int row, int column) const {
-    return (met_d >> (frame + pad_d) % stride_d & 1) != 0 && (met_h >> (row + pad_h) % stride_h & 1) != 0 &&
-           (met_w >> (column + pad_w) % stride_w & 1) != 0;
+    return is_met(met_d, frame + pad_d, stride_d) && is_met(met_h, row + pad_h, stride_h) &&
+           is_met(met_w, column + pad_w, stride_w);
+  }
+  // Larger strides have no residue that is not met (problem/forward_parts.h).
+  static constexpr bool is_met(long long met, int position, int stride) {
+    return stride > kMostStride || (met >> position % stride & 1) != 0;
   }
   constexpr int bias_of(int channel) const {
     const int results = conv.k / conv.groups;

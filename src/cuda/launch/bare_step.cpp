@@ -19,6 +19,7 @@ std::string bare_kernel(const BareResidues& what) {
 }  // namespace
 
 BareResidues bare_residues_of(const ConvProblem& problem, const Computed& first) {
+  static_assert(BareResidues::kMostStride == kMostBareStride);
   const ConvExtents plain = extents_of(problem), part = extents_of(first);
   const std::array<std::uint64_t, 3> met = met_residues(problem);
   const auto bits = [](std::uint64_t some) { return static_cast<long long>(some); };

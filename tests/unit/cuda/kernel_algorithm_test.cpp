@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "cuda/launch/bare_residues.h"
+
 namespace convtune::cuda::kernel_algorithm_test {
 namespace {
 
@@ -16,6 +18,12 @@ TEST(BestOf, LeavesOutWhatIsTooManyOrHopeless) {
   EXPECT_EQ(best_of(ranked, 3), (std::vector<int>{2, 4, 1}));
   EXPECT_EQ(best_of(ranked, 9, 2), (std::vector<int>{2, 4, 1}));
   EXPECT_EQ(best_of(ranked, 2, 2), (std::vector<int>{2, 4}));
+}
+
+// A constant, since a shift by more bits than there are is none.
+TEST(BareResidues, AreNoneOfAStrideWithoutBits) {
+  constexpr BareResidues what{.stride_h = 100, .stride_w = 2, .met_h = -1};
+  static_assert(what.is_met(0, 99, 0) && !what.is_met(0, 99, 1));
 }
 
 }  // namespace
