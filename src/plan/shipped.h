@@ -12,7 +12,7 @@ namespace convtune {
 // import_shipped_records() of a pack's text and the devices that are here.
 ShippedRecords import_shipped_records(const Database& database, std::string_view pack,
                                       const std::vector<DeviceInfo>& here);
-// As above, missing_shipped_records().
+// missing_shipped_records() of a pack's text and the devices that are here.
 std::vector<Record> missing_shipped_records(const Database& database, std::string_view pack,
                                             const std::vector<DeviceInfo>& here);
 

@@ -246,9 +246,9 @@ inline std::vector<ConvProblem> small_problems() {
            "mb1ic32iw21oc16kw8sw4pw2 dir=transposed act=relu",
            "mb2ic16ih6oc24oh12kh3sh2ph1 layout=nhwc dir=transposed",
            "mb1ic16id3ih4iw5oc8kd2kh2kw2sd2sh2sw2 layout=nhwc dir=transposed residual=1",
-           // Residues with a tap less beside the others; those without one, by strides over dilated filters
-           // and
-           // beyond the filter; groups.
+           // Residues with a tap less beside the others.
+           // Residues without a tap, by strides over dilated filters and by strides beyond the filter.
+           // Groups.
            "mb2ic72id3ih5iw6oc136kd3kh3kw3sd2sh2sw2pd1ph1pw1 layout=nhwc dir=transposed act=relu",
            "mb1ic64ih5iw7oc24kh5kw3sh3sw2ph2pw1 layout=nhwc dir=transposed residual=1",
            "mb1ic16iw21oc24kw3sw2pw1dw1 dir=transposed residual=1",
