@@ -104,7 +104,7 @@ def get_init_inputs():
 # Outputs that no tap meets, and a stride that shares a factor with the dilation.
 UP_LINE = HEAD + '''
 class Model(nn.Module):
-    def __init__(self, channels, filters, kernel_size, **more):
+    def __init__(self, channels, filters, kernel_size):
         super().__init__()
         self.up = nn.ConvTranspose1d(channels, filters, kernel_size, stride=6, padding=3, dilation=4, output_padding=5, groups=2)
 
@@ -116,7 +116,7 @@ def get_inputs():
 
 def get_init_inputs():
     return [4, 6, 3]
-'''.replace(", **more", "")
+'''
 UP_VOLUME = HEAD + '''
 class Model(nn.Module):
     def __init__(self, channels, filters):
