@@ -45,6 +45,8 @@ TEST(TritonExport, RefusesWhatItsKernelIsNot) {
   EXPECT_TRUE(contains(unsupported(" act=clip:0:6"), "not clip"));
   EXPECT_TRUE(contains(unsupported(" dtype=bf16 rounding=eager"), "rounds once"));
   EXPECT_TRUE(contains(unsupported(" pad_bottom=1"), "both ends"));
+  const std::string strides = unsupported("id8iw8kd3kw3sd4194304sh4194304sw4194304 dir=bwd_d");
+  EXPECT_TRUE(contains(strides, "65535 groups times residues of the strides")) << strides;
   EXPECT_TRUE(
       contains(export_triton(parse_problem("mb1ic4ih8oc4kh3 dtype=bf16 act=relu"), {}), "torch.bfloat16"));
 }
