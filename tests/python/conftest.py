@@ -49,10 +49,12 @@ def afresh(exact_products):
     """PyTorch's compiler and ours as if nothing had been compiled yet, in full fp32."""
     import torch
 
+    from convtune.torch import backend
     from convtune.torch.graph import chains
 
     torch._dynamo.reset()
     chains._decided.clear()
+    backend._kept.clear()
     yield
     chains._decided.clear()
     torch._dynamo.reset()
