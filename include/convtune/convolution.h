@@ -113,8 +113,9 @@ Convolution plan(const ConvProblem& problem, Device device = best_device());
 // As above with the choice made by the caller. Throws Error{invalid_argument} for an unknown
 // algorithm or config, Error{unsupported} with the algorithm's own reason. An empty config means
 // the algorithm's first guess. kOurs chooses as plan() does among convtune's own algorithms, without the
-// vendor's.
-inline constexpr std::string_view kOurs = "ours";
+// vendor's. kRecorded takes one of them that a record proves, and throws Error{unsupported} before anything
+// is compiled where there is none.
+inline constexpr std::string_view kOurs = "ours", kRecorded = "recorded";
 Convolution plan(const ConvProblem& problem, Device device, const std::string& algorithm,
                  const Config& config = {});
 

@@ -161,23 +161,29 @@ std::string with_remark(std::string why, const Algorithm& algorithm, const ConvP
 
 namespace {
 
-Plan choose(const ConvProblem& resolved, const DeviceInfo& device, bool ours_only) {
-  const auto of_record = [&](const Record& record, PlanSource source, std::string why) -> Plan {
-    const Algorithm& algorithm = find_algorithm(device.device.kind, record.algorithm);
-    return {record.algorithm, record.config, source, with_remark(std::move(why), algorithm, resolved)};
-  };
-  if (const auto record = valid_record(resolved, resolved, device, ours_only)) {
-    const std::string older = renewal(*record);
-    return of_record(*record, record->proven() ? PlanSource::tuned : PlanSource::unproven,
-                     fmt::format("measured {:.1f} us on this device on {}{}: {}{}", record->time_us,
-                                 record->date, record->proven() ? "" : ", without proof", record->decision,
-                                 older.empty() ? "" : "; " + older));
+// The problem's record, or one of another batch.
+std::optional<Record> any_record(const ConvProblem& resolved, const DeviceInfo& device, bool ours_only) {
+  std::optional<Record> own = valid_record(resolved, resolved, device, ours_only);
+  return own ? own : nearest_record(resolved, device, ours_only);
+}
+
+Plan plan_by(const Record& record, const ConvProblem& resolved, const DeviceInfo& device) {
+  const Algorithm& algorithm = find_algorithm(device.device.kind, record.algorithm);
+  const bool own = record.problem.n == resolved.n, proven = record.proven();
+  std::string why =
+      fmt::format("tuned on this device for batch {}; tune this batch to be sure", record.problem.n);
+  if (own) {
+    const std::string older = renewal(record);
+    why = fmt::format("measured {:.1f} us on this device on {}{}: {}{}", record.time_us, record.date,
+                      proven ? "" : ", without proof", record.decision, older.empty() ? "" : "; " + older);
   }
-  if (const auto record = nearest_record(resolved, device, ours_only))
-    return of_record(
-        *record, PlanSource::nearest,
-        fmt::format("tuned on this device for batch {}; tune this batch to be sure", record->problem.n));
-  return first_guess(resolved, device, ours_only);
+  const PlanSource source = !own ? PlanSource::nearest : proven ? PlanSource::tuned : PlanSource::unproven;
+  return {record.algorithm, record.config, source, with_remark(std::move(why), algorithm, resolved)};
+}
+
+Plan choose(const ConvProblem& resolved, const DeviceInfo& device, bool ours_only) {
+  const std::optional<Record> record = any_record(resolved, device, ours_only);
+  return record ? plan_by(*record, resolved, device) : first_guess(resolved, device, ours_only);
 }
 
 }  // namespace
@@ -188,6 +194,19 @@ Plan choose(const ConvProblem& resolved, const DeviceInfo& device) {
 
 Plan choose_ours(const ConvProblem& resolved, const DeviceInfo& device) {
   return choose(resolved, device, true);
+}
+
+Plan choose_recorded(const ConvProblem& resolved, const DeviceInfo& device) {
+  const std::optional<Record> record = any_record(resolved, device, false);
+  if (!record || !record->proven())
+    throw Error(ErrorKind::unsupported,
+                fmt::format("no record on {} proves an algorithm for {}; `convtune tune` makes one",
+                            to_string(device.device), to_string(resolved)));
+  const Algorithm& algorithm = find_algorithm(device.device.kind, record->algorithm);
+  if (algorithm.vendor() || algorithm.reference())
+    throw Error(ErrorKind::unsupported,
+                fmt::format("the record of {} keeps {}", to_string(resolved), record->algorithm));
+  return plan_by(*record, resolved, device);
 }
 
 Plan first_guess(const ConvProblem& resolved, const DeviceInfo& device, bool ours_only) {

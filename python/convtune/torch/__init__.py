@@ -14,7 +14,8 @@ What it promises, with the reasons in docs/decisions/0012-pytorch.md:
   where PyTorch has no such format and copies x, y lies as x does: a transposed (N, L, C) gives another.
 - Products are rounded to TF32 exactly where torch.backends.cudnn allows it to PyTorch's convolution.
 - The same input gives the same bits, every time: torch.use_deterministic_algorithms has nothing to switch.
-- Gradients are PyTorch's own convolution backward, double backward included.
+- Each gradient (of x, of the weight and bias) is convtune's where a record or optimize has proven its plan, else PyTorch's
+  own convolution backward; gradients of gradients are PyTorch's.
 - Weights are packed when they change, by `_version`: not at every call. Calls that record gradients of the weight,
   and CUDA graphs, pack every time, so that a training step and a replay see what the weight holds then.
 - A CUDA graph can record what was called once before: a plan may have to compile, and that cannot be recorded.

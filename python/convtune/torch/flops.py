@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import register_flop_formula
 
-from . import functional, fused  # noqa: F401  (they define operators)
+from . import backward, functional, fused  # noqa: F401  (they define operators)
 from .how import How
 from .packed import fields_of
 
@@ -32,6 +32,12 @@ def _of_weight(x: Any, weight: Any, *_: Any, out_shape: Any = None, **more: Any)
 def _of_graphs(x: Any, weight: Any, bias: Any, residual: Any, *words: Any, out_shape: Any = None, **more: Any) -> int:
     transposed = How.parse(words[0]).transposed if isinstance(words[0], str) else len(words) > 7
     return int(2 * prod(x if transposed else out_shape) * prod(weight[1:]))
+
+
+@register_flop_formula(_own.conv_backward)
+def _of_gradients(grad: Any, x: Any, weight: Any, *words: Any, **more: Any) -> int:
+    output_padding, mask = words[-2:]
+    return int(2 * prod(x if output_padding else grad) * prod(weight[1:]) * (mask[0] + mask[1]))
 
 
 @register_flop_formula(_own.conv2d_packed)

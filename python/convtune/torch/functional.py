@@ -22,6 +22,7 @@ from .gradients import with_gradients
 from .how import How, kept_as_written, written
 from .layout import empty, output_last
 from .native import LIBRARY, conv2d_forward, define, forward, if_ready
+from .ordinary import is_ordinary, is_transformed
 from .run import (
     TYPES, activated, kernel, like_output, of_other_types, pytorch_convolution, run,
 )  # fmt: skip
@@ -31,16 +32,12 @@ __all__ = [
     "transposed_of_tensors",
 ]  # fmt: skip
 
-_plain = (Tensor, torch.nn.Parameter)
-_plain_or_none = (*_plain, type(None))
+_plain_or_none = (Tensor, torch.nn.Parameter, type(None))
 _is_compiling = torch.compiler.is_compiling
 _is_grad_enabled = torch.is_grad_enabled
 _below_autograd: Any = torch._C._AutoDispatchBelowAutograd
-_dispatch_modes: Any = torch._C._len_torch_dispatch_stack
 _function_modes: Any = torch._C._len_torch_function_stack
-_tracing_state: Any = torch._C._get_tracing_state
 _profiling: Any = torch._C._autograd._profiler_enabled
-_transform: Any = torch._C._functorch.peek_interpreter_stack
 _forward_mode: Any = torch.autograd.forward_ad
 _check: Any = torch._check
 
@@ -101,27 +98,13 @@ def _records_gradients(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     return x.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad)
 
 
-def _is_ordinary(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None = None) -> bool:
-    """Tensors with memory, and nobody who watches what is done with them."""
-    return (
-        type(x) in _plain
-        and type(weight) in _plain
-        and (bias is None or type(bias) in _plain)
-        and (residual is None or type(residual) in _plain)
-        and (x.is_cuda or x.is_cpu)
-        and not _dispatch_modes()
-        and _transform() is None
-        and _tracing_state() is None
-    )
-
-
 def _autograd(x: Tensor, weight: Tensor, bias: Tensor | None, *words: Any) -> Tensor:
     how = How.of(*words)
     if _is_grad_enabled() and _records_gradients(x, weight, bias):
         if x.dtype not in TYPES:  # a complex convolution has other gradients
             return of_other_types(x, weight, bias, how)
         return with_gradients(x, weight, bias, how, _below)
-    if _is_ordinary(x, weight, bias):  # past the dispatcher, which would call Python a second time
+    if is_ordinary(x, weight, bias):  # past the dispatcher, which would call Python a second time
         return run(x, weight, bias, how)
     return _below(x, weight, bias, how)
 
@@ -135,7 +118,7 @@ def _autocast(key: torch._C.DispatchKey) -> Any:
         dtype = autocast.type_of(x) or x.dtype
         if dtype not in TYPES:
             return pytorch_convolution(x, weight, bias, How.of(*words))
-        keeps = words[7:8] != (False,) and not _is_compiling() and _is_ordinary(x, weight, bias)
+        keeps = words[7:8] != (False,) and not _is_compiling() and is_ordinary(x, weight, bias)
         x, weight, bias, _ = autocast.cast(dtype, x, weight, bias, None, keeps)
         with guard(keys):
             return _operator(x, weight, bias, How.of(*words))
@@ -176,7 +159,7 @@ def _is_pytorchs(x: Tensor) -> bool:
 def is_plain(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None = None) -> bool:
     """An eager call on ordinary tensors that nobody watches, of types that autocast leaves: gradients alone are to be
     asked for."""
-    return _is_ordinary(x, weight, bias, residual) and not (_function_modes() or _profiling() or _is_pytorchs(x))
+    return is_ordinary(x, weight, bias, residual) and not (_function_modes() or _profiling() or _is_pytorchs(x))
 
 
 def call_with_cache(
@@ -208,7 +191,7 @@ def call(x: Tensor, weight: Tensor, bias: Tensor | None, how: How, residual: Ten
     if not _is_compiling():
         dtype = autocast.type_of(x)
         if dtype in TYPES:
-            keeps = how.reuse and _is_ordinary(x, weight, bias, residual)
+            keeps = how.reuse and is_ordinary(x, weight, bias, residual)
             x, weight, bias, residual = autocast.cast(dtype, x, weight, bias, residual, keeps)  # type: ignore[arg-type]
         if is_plain(x, weight, bias, residual):
             recorded = _records_gradients(x, weight, bias) or (residual is not None and residual.requires_grad)
@@ -225,7 +208,7 @@ def call(x: Tensor, weight: Tensor, bias: Tensor | None, how: How, residual: Ten
             residual = residual.to(y.dtype)
         return activated(y + like_output(residual, y), how.activation)
     if not _is_compiling():
-        if _transform() is not None or not (x.is_cuda or x.is_cpu) or _is_pytorchs(x):
+        if is_transformed() or not (x.is_cuda or x.is_cpu) or _is_pytorchs(x):
             return pytorch_convolution(x, weight, bias, how)
     if torch.onnx.is_in_onnx_export():  # a file of ONNX has no operator of ours
         return pytorch_convolution(x, weight, bias, how)

@@ -26,7 +26,7 @@ from .layout import copied, empty, laid, lies, output_last
 __all__ = [
     "PYTORCHS", "TYPES", "Planned", "activated", "as_recorded", "choice", "choice_line", "convolution_of", "fingerprint",
     "kernel", "launched", "like_output", "of_other_types", "pads_of", "problem_for", "problem_of",
-    "pytorch_convolution", "refuse_in_capture", "run",
+    "pytorch_convolution", "read_as", "refuse_in_capture", "run",
 ]  # fmt: skip
 
 _float32 = torch.float32
@@ -363,13 +363,13 @@ def launched(
         address = x.data_ptr()
     y = empty(planned.output_shape, x, own)
     if planned.transposed:
-        added = 0 if residual is None else _read_as(residual, x, own).data_ptr()
+        added = 0 if residual is None else read_as(residual, x, own).data_ptr()
         convolution.run_tensors_raw(dy=address, residual=added, dx=y.data_ptr(), packed=packed, stream=stream)
     elif residual is cache is cache_out is None:
         convolution.run_raw(address, packed, y.data_ptr(), stream)
     else:
-        added = None if residual is None else _read_as(residual, x, own)
-        before = None if cache is None else _read_as(cache, x, own)
+        added = None if residual is None else read_as(residual, x, own)
+        before = None if cache is None else read_as(cache, x, own)
         # Frames may be kept where the cache lies, once y is there; others are copied by PyTorch.
         written = cache_out is not None and lies(cache_out, own) and not cache_out.is_neg()
         written = written and (cache_out is not cache or before is cache)
@@ -386,7 +386,7 @@ def launched(
     return y if own is last else laid(y, last)
 
 
-def _read_as(residual: Tensor, x: Tensor, last: bool) -> Tensor:
+def read_as(residual: Tensor, x: Tensor, last: bool) -> Tensor:
     """Itself, or a copy that a kernel can read."""
     if residual.device != x.device:
         check_like(residual, "residual", x)

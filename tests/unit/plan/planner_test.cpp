@@ -247,6 +247,30 @@ TEST_F(OursAlone, AreTheNearestRecordsToo) {
   EXPECT_EQ(ours(), "direct " + to_string(configs_.at(1)) + ": nearest");
 }
 
+TEST_F(OursAlone, AreRecordedWhereARecordProvesThem) {
+  const std::string recorded(kRecorded);
+  const auto refusal = [&] {
+    try {
+      return text(plan(problem_, {}, recorded).plan());
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::unsupported);
+      return std::string(error.what());
+    }
+  };
+  EXPECT_NE(refusal().find("no record on cpu proves"), std::string::npos) << refusal();
+  store(direct_, configs_.at(1), "", 4);
+  EXPECT_EQ(refusal(), "direct " + to_string(configs_.at(1)) + ": nearest");
+  store(direct_, configs_.at(2), "");
+  EXPECT_EQ(refusal(), "direct " + to_string(configs_.at(2)) + ": tuned");
+  record_.undecided = 1;
+  database_.store(record_);
+  EXPECT_NE(refusal().find("no record on cpu proves"), std::string::npos) << refusal();
+  record_.undecided = 0;
+  const Algorithm& winner = find_algorithm(Device::Kind::cpu, "reference");
+  store(winner, winner.candidates(problem_, cpu_).front(), "");
+  EXPECT_NE(refusal().find("keeps reference"), std::string::npos) << refusal();
+}
+
 // Same bytes from one compilation to the next, so that a cubin can be signed, compared and packed.
 TEST(Kernels, AreTheSameBytesAgain) {
   if (!cuda::has_nvrtc()) GTEST_SKIP() << "NVRTC: " << cuda::describe_nvrtc();
