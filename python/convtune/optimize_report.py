@@ -66,6 +66,7 @@ class OptimizeReport:
     notes: list[str] = field(default_factory=list)
     pytorch: str = ""
     seconds: dict[str, float] = field(default_factory=dict)
+    step: bool = False  # of training: zero_grad to optimizer, in the place of a forward
 
     def take(self, outcome: Contest) -> None:
         """The numbers of a contest of the whole forward, and whether it was won."""
@@ -118,7 +119,7 @@ class OptimizeReport:
             mode += f", PyTorch {self.pytorch}"
         if self.before_us > 0:
             text += (
-                f"whole forward ({mode}): {microseconds(self.before_us)} us before, {microseconds(self.after_us)} us "
+                f"whole {'step' if self.step else 'forward'} ({mode}): {microseconds(self.before_us)} us before, {microseconds(self.after_us)} us "
                 f"with convtune: {100 * self.gain:.1f} % less (99 % interval {100 * self.low:.1f}.."
                 f"{100 * self.high:.1f} %)\n"
             )

@@ -16,6 +16,7 @@ from ..problem import problem_of as problem_of_shapes
 from ..problem import transposed_problem_of
 from ..tensors import check_like
 from . import autocast
+from .batches import ANY_BATCH
 from .caches import tag
 from .frames import check_kept, joined, keep_frames
 from .gradients import with_gradients
@@ -24,7 +25,8 @@ from .layout import empty, output_last
 from .native import LIBRARY, conv2d_forward, define, forward, if_ready
 from .ordinary import is_ordinary, is_transformed
 from .run import (
-    TYPES, activated, kernel, like_output, of_other_types, pytorch_convolution, run,
+    TYPES, activated, choice, kernel, like_output, of_other_types, problem_for,
+    pytorch_convolution, run,
 )  # fmt: skip
 
 __all__ = [
@@ -94,6 +96,23 @@ def _below(x: Tensor, weight: Tensor, bias: Tensor | None, how: How) -> Tensor:
         return conv2d_forward(x, weight, bias, None, how.text)  # type: ignore[no-any-return]
 
 
+def _is_chosen(x: Tensor, weight: Tensor, bias: Tensor | None, how: How) -> bool:
+    """True where `how.choices` have a line for a forward of those tensors, of which the shapes may be symbols."""
+    if how.is_symbolic or not all(type(size) is int for size in (*x.shape, *weight.shape)):
+        return False
+    device = f"cuda:{x.get_device()}" if x.is_cuda else "cpu"
+    problem = problem_for(x, weight, how, None if bias is None else bias.dtype)
+    return choice(how.choices, device, problem) is not None
+
+
+def _below_or_pytorch(x: Tensor, weight: Tensor, bias: Tensor | None, how: How) -> Tensor:
+    """The operator; where optimize has chosen none for this forward, as where gradients alone gain, PyTorch's own
+    convolution, which a compiler knows."""
+    if how.choices not in ("", ANY_BATCH) and not is_ordinary(x, weight, bias) and not _is_chosen(x, weight, bias, how):
+        return pytorch_convolution(x, weight, bias, how)
+    return _below(x, weight, bias, how)
+
+
 def _records_gradients(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     return x.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad)
 
@@ -103,7 +122,7 @@ def _autograd(x: Tensor, weight: Tensor, bias: Tensor | None, *words: Any) -> Te
     if _is_grad_enabled() and _records_gradients(x, weight, bias):
         if x.dtype not in TYPES:  # a complex convolution has other gradients
             return of_other_types(x, weight, bias, how)
-        return with_gradients(x, weight, bias, how, _below)
+        return with_gradients(x, weight, bias, how, _below_or_pytorch)
     if is_ordinary(x, weight, bias):  # past the dispatcher, which would call Python a second time
         return run(x, weight, bias, how)
     return _below(x, weight, bias, how)

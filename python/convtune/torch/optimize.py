@@ -19,6 +19,7 @@ from ..progress import ProgressLine, time_left
 from .measure.decide import choices_of, decide
 from .modules.layers import find, grouped
 from .modules.structure import followers
+from .modules.training import Step, training_step, unchanged
 from .modules.whole import Whole, compile_mode, swap, unswap, worth_their_cost
 
 __all__ = ["Layer", "OptimizeReport", "optimize", "restore"]
@@ -61,24 +62,27 @@ def _measure(
     budget: float,
     min_gain: float,
     line: ProgressLine | None,
+    step: Step | None,
 ) -> tuple[OptimizeReport, dict[str, str]]:
     """The report, and the swaps to be made. The model is as it was."""
-    training = model.training
-    with _untouched(model), torch.set_grad_enabled(training):
-        behind = {} if mode else followers(model)
-        found, functional = find(model, lambda: model(*args, **kwargs), behind, joins=not mode)
+    training = model.training or step is not None
+    kept = contextlib.nullcontext() if step is None else unchanged(model)
+    with _untouched(model), kept, torch.set_grad_enabled(training):
+        plain = bool(mode) or step is not None
+        behind = {} if plain else followers(model)
+        found, functional = find(model, lambda: model(*args, **kwargs), behind, not plain, step is not None)
         layers = grouped(found)
         devices = ", ".join(sorted({str(seen.device) for seen in found}))
         result = OptimizeReport(
             devices, training, [layer for layer, _ in layers], functional=functional, mode=mode,
-            pytorch=str(torch.__version__),
+            pytorch=str(torch.__version__), step=step is not None,
         )  # fmt: skip
         if line is not None and (note := shipped_note(result.layers)):  # before a search that it would spare
             print(note, file=sys.stderr)
         decide(layers, budget, min_gain, line)
         if not choices_of(layers):
             return result, {}
-        whole = Whole(model, args, kwargs, found[0].device, mode, behind)
+        whole = Whole(model, args, kwargs, found[0].device, mode, behind, step)
         for number in range(1, _MOST_CONTESTS + 1):
 
             def tell(seconds: float, number: int = number) -> None:
@@ -90,13 +94,14 @@ def _measure(
             if outcome.accepted:
                 break
             swapped = [layer for layer in result.layers if layer.swapped]
-            another = number < _MOST_CONTESTS and whole.seconds < _CONTESTS_SECONDS
-            kept = worth_their_cost(swapped, outcome) if another else []
+            another = number < _MOST_CONTESTS and whole.seconds < _CONTESTS_SECONDS and not whole.takes_more
+            worth = worth_their_cost(swapped, outcome) if another else []
             for layer in swapped:
-                if not any(layer is one for one in kept):
+                if not any(layer is one for one in worth):
                     layer.swapped, layer.decision = False, "PyTorch: the whole model did not gain by it"
-            if not kept:
-                result.notes.append("nothing swapped: the whole model is not proven faster")
+            if not worth:
+                why = "takes more memory" if whole.takes_more else "is not proven faster"
+                result.notes.append(f"nothing swapped: the whole model {why}")
                 break
     result.take(outcome)
     return result, choices_of(layers)
@@ -110,6 +115,7 @@ def optimize(
     progress: bool = True,
     *,
     compiled: bool | str = False,
+    train: bool | Step = False,
 ) -> Model:
     """Swaps, in place, every torch.nn.Conv1d to Conv3d and ConvTranspose1d to 3d of the model that convtune computes at
     least `min_gain` faster than PyTorch does as it is set up now (cudnn.benchmark, allow_tf32, memory format), and leaves
@@ -153,6 +159,13 @@ def optimize(
     its default mode, as in torch.compile(convtune.optimize(model, x, compiled=True)); a mode's name is that mode, as
     "reduce-overhead" for torch.compile(model, mode="reduce-overhead"). Each contest compiles both sides beyond the
     budget, and whatever else torch.compile has compiled in this process is compiled again at its next call.
+    `train`: for a model that is trained: gradients of x and of the weight with the bias compete, too, each alone, and the whole
+    is a step of training in the place of a forward. True: zero_grad, forward, the mean square of the outputs as a loss,
+    backward, SGD, with what the caller's autocast casts. A function of the model is run instead, for the caller's own loss,
+    optimizer and scaler: `train=lambda model: step(model, batch)`; it must do all of a step, and what it changes beside
+    parameters, their gradients and buffers (the state of its optimizer) is not put back. Steps that need more memory than
+    PyTorch's are undone. A swapped module is convtune's in both modes then.
+
     Under torch.distributed every rank must call it: rank 0 measures and the others take its decisions.
     `restore(model)` undoes it.
     """
@@ -165,6 +178,7 @@ def optimize(
     budget, min_gain = seconds_of(budget, "budget"), real(min_gain, "min_gain")
     mode = compile_mode(compiled)
     args, kwargs = as_arguments(example)
+    step = training_step(args, kwargs) if train is True else train or None
     restore(model)
     # A wrapper that talks to other ranks in its forward would wait for them.
     parallel = isinstance(model, (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel))
@@ -176,7 +190,7 @@ def optimize(
     if not together or torch.distributed.get_rank() == 0:
         line = ProgressLine() if progress else None
         try:
-            result, swaps = _measure(inner, args, kwargs, mode, budget, min_gain, line)
+            result, swaps = _measure(inner, args, kwargs, mode, budget, min_gain, line, step)
         except BaseException as error:  # the other ranks wait for an answer
             failure = error
         finally:
@@ -192,7 +206,7 @@ def optimize(
         raise failure
     assert result is not None
     modules: dict[str, Any] = dict(inner.named_modules())
-    behind = followers(inner) if swaps and not result.mode else {}
+    behind = followers(inner) if swaps and not result.mode and not result.step else {}
     for name, choices in swaps.items():
         swap(modules[name], choices, result.training, behind.get(modules[name]))
     result.notes += _notes(result)

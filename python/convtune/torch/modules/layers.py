@@ -16,7 +16,9 @@ from ...nn import Conv3d
 from ...optimize_report import Layer
 from ...problem import Problem
 from .. import autocast
+from ..backward import gradient_problem
 from ..how import How
+from ..measure.gradient_sides import GradientSides
 from ..measure.sides import Fused, FusedSides, Sides, how_of
 from ..run import TYPES, problem_for
 from .joining import Frames, JoiningFrames, forward_joining, mode_now
@@ -61,6 +63,13 @@ class Seen:
     how: How | None = None  # of frames that its forward joins or pads
     cache: Tensor | None = None  # an example of those before, without memory
     behind: Followers | None = None
+    gradient: str = ""  # "x" or "w": the problem is that gradient's
+    bias_type: torch.dtype | None = None  # of a bias whose gradient comes with the weight's
+
+    @property
+    def label(self) -> str:
+        """The layer's name in a report."""
+        return (self.name or "the model") + (f" d{self.gradient}" if self.gradient else "")
 
     @property
     def kind(self) -> str:
@@ -68,7 +77,10 @@ class Seen:
         fused = self._fused()
         return fused.kind if fused else repr((str(self.problem), self.shape, self.strides, self.device))
 
-    def sides(self) -> Sides | FusedSides:
+    def sides(self) -> Sides | FusedSides | GradientSides:
+        if self.gradient:
+            how, tensor = how_of(self.module), (self.shape, self.strides, self.dtype, self.device)
+            return GradientSides(self.gradient, self.module, how, *tensor, self.bias_type)
         fused = self._fused()
         if fused:
             return fused.sides()
@@ -119,11 +131,12 @@ def _refusal(module: Any, x: Tensor) -> str:
 
 
 def find(
-    model: torch.nn.Module, run: Callable[[], object], behind: Mapping[torch.nn.Module, Followers], joins: bool = True
-) -> tuple[list[Seen], int]:
+    model: torch.nn.Module, run: Callable[[], object], behind: Mapping[torch.nn.Module, Followers], joins: bool = True,
+    train: bool = False,
+) -> tuple[list[Seen], int]:  # fmt: skip
     """(the convolutions of modules that one forward runs, the number of all others). `behind`: what stands behind those
     whose work one operator is to do; `joins`: subclasses of Conv3d are asked for the frames before they join and pad them,
-    as they run where they are not compiled."""
+    as they run where they are not compiled; `train`: the gradients that a backward asks of each are found, too."""
     found: dict[Any, Seen] = {}
     of_modules = 0
 
@@ -166,14 +179,17 @@ def find(
             if follow is not None:
                 bias_type, how = follow.bias_type(bias), replace(how, activation=follow.activation)
             problem = problem_for(x, weight, how, bias_type)
-        seen = found.setdefault(
-            (id(module), problem, refusal),
-            Seen(
-                module, names[id(module)], problem, refusal, tuple(x.shape), x.stride(), x.dtype, x.device,
-                how=how_of_frames, cache=None if cache is None else cache.to("meta"), behind=follow,
-            ),
-        )  # fmt: skip
-        seen.calls += 1
+            if train and x.requires_grad:
+                add(module, x, gradient_problem("x", x, weight, how), gradient="x")
+            if train and weight.requires_grad:
+                of_bias = bias_type if bias is not None and bias.requires_grad else None
+                add(module, x, gradient_problem("w", x, weight, how, of_bias), gradient="w", bias_type=of_bias)
+        kept = None if cache is None else cache.to("meta")
+        add(module, x, problem, refusal, how=how_of_frames, cache=kept, behind=follow)
+
+    def add(module: Any, x: Tensor, problem: Problem | None, refusal: str = "", **more: Any) -> None:
+        own = names[id(module)], problem, refusal, tuple(x.shape), x.stride(), x.dtype, x.device
+        found.setdefault((id(module), problem, refusal), Seen(module, *own, **more)).calls += 1
 
     names: dict[int, str] = {}
     hooks, wrapped = [], []
@@ -208,7 +224,7 @@ def grouped(found: list[Seen]) -> list[tuple[Layer, list[Seen]]]:
             (seen.problem, seen.refusal, seen.device, seen.behind and (seen.behind.norm is None)),
             (Layer([], seen.problem, decision=seen.refusal), []),
         )
-        layer.names.append(seen.name or "the model")
+        layer.names.append(seen.label)
         layer.calls += seen.calls
         members.append(seen)
     return list(groups.values())

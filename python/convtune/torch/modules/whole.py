@@ -19,6 +19,7 @@ from ..measure.timing import calls_of_a_sample, wall_us
 from .handover import hand_over, made_of, take_back
 from .joining import joining
 from .structure import Followers
+from .training import Step, peak_bytes, takes_more
 
 __all__ = ["WHOLE_GAIN", "Whole", "compile_mode", "swap", "unswap", "worth_their_cost"]
 
@@ -85,9 +86,11 @@ class Whole:
 
     def __init__(
         self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], device: torch.device, mode: str,
-        behind: Mapping[torch.nn.Module, Followers],
+        behind: Mapping[torch.nn.Module, Followers], train: Step | None = None,
     ) -> None:  # fmt: skip
-        self._model, self._args, self._kwargs = model, args, kwargs
+        """`train`: a step of training that is run in the place of the forward."""
+        self._model, self._run = model, train or (lambda model: model(*args, **kwargs))
+        self._trains, self.takes_more = train is not None, False
         self._device, self._mode, self._behind = device, mode, behind
         self._calls = 1  # per sample
         self.seconds = 0.0  # that contests took, without compiling
@@ -106,6 +109,11 @@ class Whole:
             unswap(self._model)
             if self._mode:
                 torch._dynamo.reset()
+
+    def _takes_more(self, before: Callable[[], float], after: Callable[[], float]) -> bool:
+        """True where a step of training takes more memory with the swaps."""
+        self.takes_more = self._trains and takes_more(*(peak_bytes(one, self._device) for one in (before, after)))
+        return self.takes_more
 
     def _eager(self, swaps: dict[str, str]) -> _Sides:
         step = self._step(self._model)
@@ -139,6 +147,8 @@ class Whole:
             if time.monotonic() - begin < _WARM_UP_SECONDS:
                 before(), after()
         self._calls = calls_of_a_sample(max(before(), after()))
+        if self._takes_more(before, after):
+            return Contest()
         begin, samples = time.monotonic(), 0
 
         def told(side: Callable[[], float]) -> Callable[[], float]:
@@ -162,14 +172,14 @@ class Whole:
 
         def step() -> None:
             begin()  # the last outputs, which were dropped, may be overwritten
-            model(*self._args, **self._kwargs)
+            self._run(model)
 
         return step
 
     def _swap(self, swaps: dict[str, str]) -> None:
         for name, choices in swaps.items():
             module = self._modules[name]
-            swap(module, choices, self._model.training, self._behind.get(module))
+            swap(module, choices, self._model.training or self._trains, self._behind.get(module))
 
 
 def worth_their_cost(layers: list[Layer], outcome: Contest) -> list[Layer]:
