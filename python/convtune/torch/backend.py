@@ -260,6 +260,11 @@ def backend(
     result, phases = None, Phases()
     if _records_gradients(inputs):
         _log.info("a graph is left to inductor: it records gradients, and convtune's backend is for inference")
+    elif not wanted.force and any(isinstance(one, torch.nn.Parameter) and one.is_inference() for one in inputs):
+        _log.warning(
+            "a graph is left to inductor: its parameters were made in inference mode, where PyTorch counts no writes, so "
+            "they would be packed in every call: make the model outside of torch.inference_mode()"
+        )
     else:
         try:
             result = _fused(module, inputs, wanted, phases)

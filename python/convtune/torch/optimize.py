@@ -21,6 +21,7 @@ from .modules.layers import find, grouped
 from .modules.structure import followers
 from .modules.training import Step, training_step, unchanged
 from .modules.whole import Whole, compile_mode, swap, unswap, worth_their_cost
+from .watched import make_watchable
 
 __all__ = ["Layer", "OptimizeReport", "optimize", "restore"]
 
@@ -152,7 +153,8 @@ def optimize(
     torch.compile(backend="convtune") fuses more.
 
     Writes to weights that PyTorch does not count (through `.data`, as adapters are merged) are seen after
-    convtune.torch.forget_packed(model).
+    convtune.torch.forget_packed(model). It counts none to parameters that were made in inference mode: those become
+    ordinary ones over the same memory.
 
     `compiled`: for a model that is compiled afterwards: torch.compile fuses around PyTorch's convolutions better than
     around ours, so the whole model is then measured through it, freshly compiled with and without the swaps. True is
@@ -183,6 +185,7 @@ def optimize(
     # A wrapper that talks to other ranks in its forward would wait for them.
     parallel = isinstance(model, (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel))
     inner: torch.nn.Module = model.module if parallel else model  # type: ignore[assignment]
+    make_watchable(inner)
     together = torch.distributed.is_available() and torch.distributed.is_initialized()
     result: OptimizeReport | None = None
     swaps: dict[str, str] = {}

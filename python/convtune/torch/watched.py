@@ -7,13 +7,14 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from ..caches import PLANS
 from ..tensors import seen
 from .native import watch
 
-__all__ = ["Watched", "forget_all"]
+__all__ = ["Watched", "forget_all", "make_watchable"]
 
 _times = 0  # that all was forgotten: what was seen before holds no more
 
@@ -25,6 +26,27 @@ def forget_all() -> None:
 
 
 PLANS.cleared.append(forget_all)
+
+
+def make_watchable(model: nn.Module) -> None:
+    """Exchanges parameters and buffers that were made in inference mode for ordinary ones over the same memory: PyTorch
+    counts the writes to those. What is tied stays so."""
+    made: dict[int, tuple[Tensor, Tensor]] = {}
+    for module in model.modules():
+        for own in (module._parameters, module._buffers):
+            for name, one in own.items():
+                if type(one) in (Tensor, nn.Parameter) and one.is_inference():
+                    own[name] = made.setdefault(id(one), (one, _ordinary(one)))[1]  # type: ignore[assignment]
+
+
+def _ordinary(tensor: Tensor) -> Tensor:
+    with torch.inference_mode(False), torch.no_grad():
+        same = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+        same.set_(tensor.untyped_storage(), tensor.storage_offset(), tensor.shape, tensor.stride())
+        if isinstance(tensor, nn.Parameter):
+            same = nn.Parameter(same, tensor.requires_grad)
+    same.__dict__.update(vars(tensor))
+    return same
 
 
 class Watched:

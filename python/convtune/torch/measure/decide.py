@@ -9,8 +9,10 @@ import statistics
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+import torch
 
 from ..._contest import Contest, contest
 from ...convolution import Convolution, Plan
@@ -166,6 +168,7 @@ class _Task:
     can_gain: float = 0.0
     share: float = 0.0
     looks: bool = False  # at what a graph's first call needs to know
+    records: bool = field(default_factory=torch.is_grad_enabled)  # gradients
 
     def line(self) -> str:
         assert self.way is not None
@@ -173,8 +176,9 @@ class _Task:
         return choice_line(device_of(self.seen), self.problem, run_as, plan.algorithm, plan.config)
 
     def sides(self) -> Any:
-        if self.made is None:
-            self.made = self.seen.sides()
+        if self.made is None:  # of ordinary tensors: of inference mode's, weights would be packed in every call
+            with torch.inference_mode(False), torch.set_grad_enabled(self.records):
+                self.made = self.seen.sides()
         return self.made
 
     def key(self, min_gain: float) -> str:
