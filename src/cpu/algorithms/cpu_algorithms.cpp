@@ -14,6 +14,7 @@ std::vector<const Algorithm*> own_algorithms() {
       &direct_depthwise(),
       &amx(),
       &implicit_gemm(),
+      &implicit_gemm_wgrad(),
   };
   // clang-format on
 }

@@ -11,6 +11,7 @@ const Algorithm& amx();
 const Algorithm& direct();
 const Algorithm& direct_depthwise();
 const Algorithm& implicit_gemm();
+const Algorithm& implicit_gemm_wgrad();
 const Algorithm& winograd();
 const Algorithm& winograd_filters();
 const Algorithm& winograd_rows();

@@ -132,7 +132,7 @@ class CpuAlgorithmOf : public CpuAlgorithm {
                   std::string(name()) + " cannot run with '" + to_string(config) + "': " + support.reason());
     const auto typed = from_config<Typed>(config);
     const std::vector<ConvProblem> all = computed(problem);
-    if (problem.direction == Direction::forward)
+    if (problem.direction != Direction::backward_data)
       return joining_frames(problem, parts_.executable(all.front(), device, typed));
     std::vector<ForwardPart> parts = forward_parts(problem);
     std::vector<BuiltPart> built;

@@ -9,8 +9,10 @@
 #include "contract/abilities.h"
 #include "cpu/base/joined_frames.h"
 #include "cpu/onednn/onednn_executable.h"
+#include "cpu/onednn/onednn_execution.h"
 #include "cpu/onednn/onednn_faults.h"
 #include "cpu/onednn/onednn_special.h"
+#include "cpu/onednn/onednn_wgrad.h"
 #include "problem/config_fields.h"
 #include "problem/rewrite.h"
 
@@ -54,8 +56,10 @@ class Onednn final : public Algorithm {
       throw Error(ErrorKind::unsupported, "onednn cannot run this problem: " + support.reason());
     const ThreadCount scope(device.units);
     const ConvProblem stand_in = asked(problem);
-    auto executable = onednn_executable(
-        stand_in, describe_convolution(stand_in, from_config<OnednnConfig>(config)), device.units);
+    OnednnPrimitiveDesc desc = describe_convolution(stand_in, from_config<OnednnConfig>(config));
+    if (problem.direction == Direction::backward_weights)
+      return onednn_wgrad_executable(stand_in, std::move(desc), device.units);
+    auto executable = onednn_executable(stand_in, std::move(desc), device.units);
     if (problem.direction == Direction::backward_data) return executable;
     return joining_frames(problem, keep_special_numbers(stand_in, std::move(executable), device));
   }
@@ -64,8 +68,7 @@ class Onednn final : public Algorithm {
 
  private:
   // The problem that oneDNN is asked. A batch of 0 is never run, but its weights are packed: as for a batch
-  // of
-  // 1. A cache is joined to x first.
+  // of 1. A cache is joined to x first.
   static ConvProblem asked(const ConvProblem& problem) {
     ConvProblem whole = joined(problem);
     whole.n = std::max<std::int64_t>(whole.n, 1);
@@ -83,8 +86,10 @@ class Onednn final : public Algorithm {
         .residual = true,
         .depth = true,
         .cache = true,
-        .directions = {Direction::forward, Direction::backward_data}};
+        .directions = {Direction::forward, Direction::backward_data, Direction::backward_weights}};
     if (Support support = within(abilities, problem); !support) return support;
+    if (problem.n == 0 && problem.direction == Direction::backward_weights)
+      return Support::no("it computes no gradient of weights over no images");
     if (std::string fault = onednn_fault(asked(problem), onednn_numbers()); !fault.empty())
       return Support::no(std::move(fault));
     const ThreadCount scope(device.units);

@@ -65,6 +65,8 @@ void bind(OnednnFunctions& f, const Library& library) {
     bind(f.v2.memory_desc_init_by_tag, "dnnl_memory_desc_init_by_tag");
     bind(f.v2.dilated_convolution_forward_desc_init, "dnnl_dilated_convolution_forward_desc_init");
     bind(f.v2.dilated_deconvolution_forward_desc_init, "dnnl_dilated_deconvolution_forward_desc_init");
+    bind(f.v2.dilated_convolution_backward_weights_desc_init,
+         "dnnl_dilated_convolution_backward_weights_desc_init");
     bind(f.v2.primitive_desc_create, "dnnl_primitive_desc_create");
   } else {
     bind(f.v3.append_eltwise, "dnnl_post_ops_append_eltwise");
@@ -74,6 +76,8 @@ void bind(OnednnFunctions& f, const Library& library) {
     bind(f.v3.convolution_forward_primitive_desc_create, "dnnl_convolution_forward_primitive_desc_create");
     bind(f.v3.deconvolution_forward_primitive_desc_create,
          "dnnl_deconvolution_forward_primitive_desc_create");
+    bind(f.v3.convolution_backward_weights_primitive_desc_create,
+         "dnnl_convolution_backward_weights_primitive_desc_create");
   }
 }
 

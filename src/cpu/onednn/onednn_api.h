@@ -22,7 +22,14 @@ struct OnednnVersion {  // the beginning of dnnl_version_t
   unsigned cpu_runtime;
 };
 
-enum class OnednnQuery : int { src = 129, weights = 131, dst = 133, scratchpad = 136 };  // dnnl_query_*_md
+enum class OnednnQuery : int {  // dnnl_query_*_md
+  src = 129,
+  weights = 131,
+  diff_weights = 132,
+  dst = 133,
+  diff_dst = 134,
+  scratchpad = 136
+};
 
 enum class OnednnArgument : int {  // DNNL_ARG_*; what is converted goes from `src` to `dst`
   src = 1,
@@ -30,6 +37,9 @@ enum class OnednnArgument : int {  // DNNL_ARG_*; what is converted goes from `s
   weights = 33,
   bias = 41,
   scratchpad = 80,
+  diff_dst = 145,
+  diff_weights = 161,
+  diff_bias = 169,
   added = -1,  // by the first post-op; each version has another number
 };
 
@@ -88,6 +98,10 @@ struct OnednnFunctions {
                                                           const std::int64_t* pad_before,
                                                           const std::int64_t* pad_after) = nullptr;
     decltype(dilated_convolution_forward_desc_init) dilated_deconvolution_forward_desc_init = nullptr;
+    OnednnStatus (*dilated_convolution_backward_weights_desc_init)(
+        void*, int algorithm, OnednnDescPointer x, OnednnDescPointer dw, OnednnDescPointer dbias,
+        OnednnDescPointer dy, const std::int64_t* strides, const std::int64_t* dilations,
+        const std::int64_t* pad_before, const std::int64_t* pad_after) = nullptr;
     OnednnStatus (*primitive_desc_create)(OnednnObject*, const void* operation, OnednnObject attributes,
                                           OnednnObject engine, OnednnObject hint) = nullptr;
   } v2;
@@ -104,6 +118,11 @@ struct OnednnFunctions {
         const std::int64_t* dilations, const std::int64_t* pad_before, const std::int64_t* pad_after,
         OnednnObject attributes) = nullptr;
     decltype(convolution_forward_primitive_desc_create) deconvolution_forward_primitive_desc_create = nullptr;
+    OnednnStatus (*convolution_backward_weights_primitive_desc_create)(
+        OnednnObject*, OnednnObject engine, int algorithm, OnednnDescPointer x, OnednnDescPointer dw,
+        OnednnDescPointer dbias, OnednnDescPointer dy, const std::int64_t* strides,
+        const std::int64_t* dilations, const std::int64_t* pad_before, const std::int64_t* pad_after,
+        OnednnObject hint, OnednnObject attributes) = nullptr;
   } v3;
 };
 

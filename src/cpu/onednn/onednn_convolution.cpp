@@ -48,6 +48,10 @@ DType input_type(const ConvProblem& a) {
   return is_transposed(a) ? a.dtype.y : a.dtype.x;
 }
 
+DType output_type(const ConvProblem& a) {
+  return is_transposed(a) ? a.dtype.x : a.dtype.y;
+}
+
 // The last axis runs fastest.
 OnednnDims dense(const OnednnDims& dims) {
   OnednnDims strides(dims.size(), 1);
@@ -84,19 +88,21 @@ void apply_activation(OnednnAttributes& attributes, const ConvProblem& a) {
   }
 }
 
+OnednnGeometry geometry_of(const ConvProblem& a) {
+  return {.strides = with_depth(a, {}, a.stride_d, {a.stride_h, a.stride_w}),
+          .dilations = with_depth(a, {}, a.dilation_d - 1, {a.dilation_h - 1, a.dilation_w - 1}),
+          .pad_before = with_depth(a, {}, a.pad_front, {a.pad_top, a.pad_left}),
+          .pad_after = with_depth(a, {}, a.pad_back, {a.pad_bottom, a.pad_right})};
+}
+
 // `residual`: null, or how it lies.
 OnednnPrimitiveDesc describe(const ConvProblem& a, const OnednnDesc& x, const OnednnDesc& y,
                              const OnednnDesc* residual) {
-  const OnednnGeometry geometry{
-      .strides = with_depth(a, {}, a.stride_d, {a.stride_h, a.stride_w}),
-      .dilations = with_depth(a, {}, a.dilation_d - 1, {a.dilation_h - 1, a.dilation_w - 1}),
-      .pad_before = with_depth(a, {}, a.pad_front, {a.pad_top, a.pad_left}),
-      .pad_after = with_depth(a, {}, a.pad_back, {a.pad_bottom, a.pad_right})};
   OnednnAttributes attributes;
   if (residual != nullptr) attributes.add(*residual);
   apply_activation(attributes, a);
-  return onednn_convolution(x, {weights_dims(a), a.dtype.w, {}}, onednn_bias(a), y, geometry, attributes,
-                            is_transposed(a));
+  return onednn_convolution(x, {weights_dims(a), a.dtype.w, {}}, onednn_bias(a), y, geometry_of(a),
+                            attributes, is_transposed(a));
 }
 
 }  // namespace
@@ -105,7 +111,7 @@ OnednnDesc onednn_input(const ConvProblem& a) {
   return {input_dims(a), input_type(a), plain(a, input_dims(a))};
 }
 OnednnDesc onednn_output(const ConvProblem& a) {
-  return {output_dims(a), a.result_type(), plain(a, output_dims(a))};
+  return {output_dims(a), output_type(a), plain(a, output_dims(a))};
 }
 OnednnDesc onednn_weights(const ConvProblem& a) {
   return {weights_dims(a), a.dtype.w, outputs_first(a, dense(filter_dims(a)))};
@@ -119,7 +125,12 @@ OnednnPrimitiveDesc describe_convolution(const ConvProblem& a, const OnednnConfi
   OnednnDesc x = onednn_input(a), y = onednn_output(a);
   if (config.blocked) {
     x = {input_dims(a), input_type(a), {}};
-    y = {output_dims(a), a.result_type(), {}};
+    y = {output_dims(a), output_type(a), {}};
+  }
+  if (a.direction == Direction::backward_weights) {  // its order of weights is oneDNN's choice
+    const OnednnDesc dw(weights_dims(a), a.dtype.w, {});
+    return onednn_wgrad(x, dw, onednn_bias(a), y, geometry_of(a),
+                        onednn_convolution(x, dw, onednn_bias(a), y, geometry_of(a), {}, false));
   }
   if (!a.residual) return describe(a, x, y, nullptr);
   if (config.blocked) {

@@ -1,76 +1,13 @@
 // See onednn_executable.h.
 #include "cpu/onednn/onednn_executable.h"
 
-#include <fmt/format.h>
-#include <omp.h>
-
 #include <algorithm>
-#include <mutex>
 
-#include "base/fork_gate.h"
-#include "convtune/error.h"
-#include "cpu/base/openmp.h"
+#include "cpu/onednn/onednn_execution.h"
 
 namespace convtune::cpu {
 
-ThreadCount::ThreadCount(int threads) : before_(omp_get_max_threads()), changed_(before_ != threads) {
-  if (changed_) omp_set_num_threads(threads);
-}
-
-ThreadCount::~ThreadCount() {
-  if (changed_) omp_set_num_threads(before_);
-}
-
 namespace {
-
-// Its generated code does not survive the handler of a signal on its thread: the heap is damaged, or the
-// result wrong (2.6.3; with a signal every 100 us each time, at Ctrl-C one time in ten).
-class Execution {
- public:
-  explicit Execution(int threads) : threads_(startable(threads)), signals_(threads) {}
-
- private:
-  // Its code is made for so many threads, and asks libgomp for each.
-  static int startable(int threads) {
-    if (const int team = openmp_team_of(threads); team < threads)
-      throw Error(ErrorKind::unsupported,
-                  fmt::format("oneDNN needs {} threads here, and the system starts {}; raise the limit of "
-                              "processes or memory, or ask for fewer threads",
-                              threads, team));
-    return threads;
-  }
-  const ThreadCount threads_;
-  const SignalsHeld signals_;
-};
-
-void add_scratchpad(OnednnArguments& arguments, const OnednnPrimitiveDesc& desc) {
-  const OnednnDesc scratchpad = desc.query(OnednnQuery::scratchpad);
-  if (scratchpad.bytes() > 0)
-    arguments.emplace_back(OnednnArgument::scratchpad, OnednnMemory::allocated(scratchpad));
-}
-
-// A change of order, or nothing where both sides are the same.
-class Conversion {
- public:
-  Conversion(const OnednnDesc& from, const OnednnDesc& to) {
-    if (from == to) return;
-    desc_ = onednn_reorder(from, to);
-    primitive_ = OnednnPrimitive(desc_);
-  }
-  explicit operator bool() const { return static_cast<bool>(primitive_); }
-  OnednnArguments arguments(const OnednnMemory& from, const OnednnMemory& to) const {
-    OnednnArguments made = {{OnednnArgument::src, from}, {OnednnArgument::dst, to}};
-    add_scratchpad(made, desc_);
-    return made;
-  }
-  void execute(const OnednnStream& stream, const OnednnArguments& arguments) const {
-    primitive_.execute(stream, arguments);
-  }
-
- private:
-  OnednnPrimitiveDesc desc_;
-  OnednnPrimitive primitive_;
-};
 
 // Everything that a run writes to besides y: one for each thread that is inside run().
 struct Workspace {
@@ -137,11 +74,11 @@ class OnednnExecutable final : public OnednnConvolution {
 
   void run(const Tensors& tensors, const void* packed, Stream) const override {
     const Execution scope(threads_);
-    std::unique_ptr<Workspace> workspace = take();
+    std::unique_ptr<Workspace> workspace = idle_.take([this] { return make_workspace(); });
     execute(*workspace,
             transposed_ ? Tensors{.x = tensors.dy, .residual = tensors.residual, .y = tensors.dx} : tensors,
             packed);
-    give_back(std::move(workspace));
+    idle_.give_back(std::move(workspace));
   }
 
  private:
@@ -170,22 +107,6 @@ class OnednnExecutable final : public OnednnConvolution {
     convolution_.execute(workspace.stream, workspace.convolve);
     if (convert_output_) convert_output_.execute(workspace.stream, workspace.convert_output);
     workspace.stream.wait();
-  }
-
-  std::unique_ptr<Workspace> take() const {
-    {
-      const std::lock_guard lock(mutex_);
-      if (!idle_.empty()) {
-        std::unique_ptr<Workspace> workspace = std::move(idle_.back());
-        idle_.pop_back();
-        return workspace;
-      }
-    }
-    return make_workspace();
-  }
-  void give_back(std::unique_ptr<Workspace> workspace) const {
-    const std::lock_guard lock(mutex_);
-    idle_.push_back(std::move(workspace));
   }
 
   std::unique_ptr<Workspace> make_workspace() const {
@@ -228,8 +149,7 @@ class OnednnExecutable final : public OnednnConvolution {
   const bool transposed_, residual_;
   const OnednnPrimitive convolution_;
   const Conversion convert_weights_, convert_input_, convert_residual_, convert_output_;
-  mutable Mutex mutex_;
-  mutable std::vector<std::unique_ptr<Workspace>> idle_;
+  mutable Idle<Workspace> idle_;
 };
 
 }  // namespace

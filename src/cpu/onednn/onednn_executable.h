@@ -9,20 +9,6 @@
 
 namespace convtune::cpu {
 
-// oneDNN asks OpenMP for the number of threads when it plans and again when it runs, and expects
-// the same answer; OpenMP keeps that number per calling thread. So one lives around both.
-class ThreadCount {
- public:
-  explicit ThreadCount(int threads);
-  ~ThreadCount();
-  ThreadCount(const ThreadCount&) = delete;
-  ThreadCount& operator=(const ThreadCount&) = delete;
-
- private:
-  int before_;
-  bool changed_;
-};
-
 class OnednnConvolution : public Executable {
  public:
   // The weights and the bias as pack() got them.

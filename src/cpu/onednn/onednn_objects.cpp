@@ -187,6 +187,33 @@ OnednnPrimitiveDesc onednn_convolution(const OnednnDesc& x, const OnednnDesc& w,
   return OnednnPrimitiveDesc(made);
 }
 
+OnednnPrimitiveDesc onednn_wgrad(const OnednnDesc& x, const OnednnDesc& dw, const OnednnDesc& dbias,
+                                 const OnednnDesc& dy, const OnednnGeometry& geometry,
+                                 const OnednnPrimitiveDesc& forward) {
+  const OnednnFunctions& f = onednn_functions();
+  const auto& [strides, dilations, pad_before, pad_after] = geometry;
+  const OnednnAttributes attributes;
+  const NoForks while_locked;
+  constexpr std::string_view kDoing = "create a gradient of weights";
+  OnednnObject made = nullptr;
+  if (version2()) {
+    alignas(std::max_align_t) std::array<std::byte, kConvolutionBytes> operation{};
+    check_onednn(f.v2.dilated_convolution_backward_weights_desc_init(
+                     operation.data(), kDirect, x.get(), dw.get(), dbias.get(), dy.get(), strides.data(),
+                     dilations.data(), pad_before.data(), pad_after.data()),
+                 kDoing);
+    check_onednn(
+        f.v2.primitive_desc_create(&made, operation.data(), attributes.get(), engine(), forward.get()),
+        kDoing);
+  } else {
+    check_onednn(f.v3.convolution_backward_weights_primitive_desc_create(
+                     &made, engine(), kDirect, x.get(), dw.get(), dbias.get(), dy.get(), strides.data(),
+                     dilations.data(), pad_before.data(), pad_after.data(), forward.get(), attributes.get()),
+                 kDoing);
+  }
+  return OnednnPrimitiveDesc(made);
+}
+
 OnednnPrimitiveDesc onednn_reorder(const OnednnDesc& from, const OnednnDesc& to) {
   const NoForks while_locked;
   OnednnObject made = nullptr;

@@ -83,6 +83,10 @@ struct OnednnGeometry {
 OnednnPrimitiveDesc onednn_convolution(const OnednnDesc& x, const OnednnDesc& w, const OnednnDesc& bias,
                                        const OnednnDesc& y, const OnednnGeometry&, const OnednnAttributes&,
                                        bool transposed);
+// The gradient of weights and bias; `forward`: the convolution that it is of, whose tensors lie as its do.
+OnednnPrimitiveDesc onednn_wgrad(const OnednnDesc& x, const OnednnDesc& dw, const OnednnDesc& dbias,
+                                 const OnednnDesc& dy, const OnednnGeometry&,
+                                 const OnednnPrimitiveDesc& forward);
 OnednnPrimitiveDesc onednn_reorder(const OnednnDesc& from, const OnednnDesc& to);
 
 using OnednnArguments = std::vector<std::pair<OnednnArgument, OnednnMemory>>;

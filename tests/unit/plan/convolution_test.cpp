@@ -151,7 +151,7 @@ TEST_F(ConvolutionTest, SaysWhatIsWrongWithTheCallersMemory) {
   says([&] { conv.run_packed({.x = x_.data(), .y = y_.data()}, odd); }, "not aligned to 64 bytes");
 }
 
-// Whatever only the reference takes says so, and names the tensor that is missing.
+// Each direction has a kernel, and names the tensor that is missing.
 TEST_F(ConvolutionTest, RunsEveryDirection) {
   const Convolution data = plan(parse_problem("mb1ic1ih2iw2oc1kh1 dir=bwd_d"));
   EXPECT_NE(data.plan().algorithm, "reference");
@@ -162,8 +162,7 @@ TEST_F(ConvolutionTest, RunsEveryDirection) {
   data.run({.dy = dy, .dx = dx}, &w, nullptr);
   EXPECT_EQ(dx[3], 12);
   const Convolution weights = plan(parse_problem("mb1ic1ih2iw2oc1kh1 dir=bwd_w"));
-  EXPECT_EQ(weights.plan().algorithm, "reference");
-  EXPECT_NE(weights.plan().why.find("right, and slow"), std::string::npos);
+  EXPECT_NE(weights.plan().algorithm, "reference");
   EXPECT_NE(
       message_of([&] { weights.run({.x = dx, .dy = dy, .dw = &dw}, PackedWeights()); }).find("dbias is null"),
       std::string::npos);
