@@ -175,8 +175,13 @@ void Fleet::take(Place& place, int status) {
   for (const std::string& warning : said(messages, "warning")) print_warning(warning);
   const int code = WIFEXITED(status) ? WEXITSTATUS(status) : kInternal;
   std::vector<ReportRow> rows;
-  if (std::error_code none; fs::exists(report, none))
-    rows = std::get<std::vector<ReportRow>>(load_report(report.string()).content);
+  std::string unread;  // a full disk leaves half a report, which is as none
+  try {
+    if (std::error_code none; fs::exists(report, none))
+      rows = std::get<std::vector<ReportRow>>(load_report(report.string()).content);
+  } catch (const Error& error) {
+    unread = error.what();
+  }
   if (rows.size() == 1 && rows[0].failure.empty()) {
     answer.row = std::move(rows[0]);
     answer.row.comparison.device = place.device;
@@ -186,7 +191,7 @@ void Fleet::take(Place& place, int status) {
   const bool again = code == kInternal || code == kInterrupted;
   if (again && ++answer.tries < kTries) return waiting_.push_back(place.problem);
   const std::vector<std::string> errors = said(messages, "error");
-  answer.failure = rows.size() == 1 ? rows[0].failure : errors.empty() ? "" : errors.back();
+  answer.failure = rows.size() == 1 ? rows[0].failure : errors.empty() ? unread : errors.back();
   if (again || answer.failure.empty())
     answer.failure = fmt::format("its process on {} {}{}{}{}", to_string(place.device.device), ending(status),
                                  answer.tries > 1 ? fmt::format(", the last of {}", answer.tries) : "",
