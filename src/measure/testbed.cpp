@@ -75,19 +75,20 @@ bool is_exact(Activation activation) {
 }
 
 // True where operands below their type's least normal number are operands as others are: not where products
-// are less precise than operands.
-bool keeps_denormals(const ConvProblem& a) {
+// are less precise than operands, nor where a GPU's tensor cores multiply parts of an f32.
+bool keeps_denormals(const ConvProblem& a, Device::Kind kind) {
   const auto& [x, w, y, bias] = a.dtype;
   return std::ranges::all_of(std::array{x, w, y, bias},
                              [](DType type) { return element_row(type).keeps_denormals; }) &&
-         (a.precision == Precision::fp32 || std::ranges::count(std::array{x, w, y}, DType::f32) == 0);
+         ((a.precision == Precision::fp32 && kind == Device::Kind::cpu) ||
+          std::ranges::count(std::array{x, w, y}, DType::f32) == 0);
 }
 
 // How far a sum of TestData::denormal may be off: by the last places of its terms, or by all of them. The
 // other operand is 3 at most.
-double lost_to_denormals(const ConvProblem& problem) {
+double lost_to_denormals(const ConvProblem& problem, Device::Kind kind) {
   const double terms = static_cast<double>(cpu::result_of(problem).terms) + 3;
-  return 4 * terms * (keeps_denormals(problem) ? 0x1p-149 : 0x1p-126);
+  return 4 * terms * (keeps_denormals(problem, kind) ? 0x1p-149 : 0x1p-126);
 }
 
 }  // namespace
@@ -270,9 +271,10 @@ bool Testbed::is_right(const Sample& sample, float got, const Executable& execut
   const double expected = rounded(type, value), error = std::abs(static_cast<double>(got) - expected);
   if (static_cast<double>(got) == expected) return true;  // infinities too
   if (!std::isfinite(expected)) return std::isnan(expected) && std::isnan(got);
-  const double denormals = data_ == TestData::denormal ? lost_to_denormals(problem_) : 0;
+  const double denormals =
+      data_ == TestData::denormal ? lost_to_denormals(problem_, backend_.info().device.kind) : 0;
   const bool exact_sum = data_ != TestData::real && executable.exact_on_integers() &&
-                         (denormals == 0 || keeps_denormals(problem_));
+                         (denormals == 0 || keeps_denormals(problem_, backend_.info().device.kind));
   const bool exact_activation = is_exact(problem_.activation);
   if (exact_sum && exact_activation) return false;
   // Errors of expf, erff, tanhf and what is made of them. cuDNN's gelu_tanh is off by 1.84e-6 at 1 and -1.

@@ -85,18 +85,18 @@ void writes(const void* address, unsigned bytes) {
 }  // namespace
 }  // namespace host_gpu
 
-#define HOST_GPU_ACCESS(bytes)                        \
-  void __tsan_read##bytes(void* address) {            \
-    host_gpu::reads(address, bytes);                  \
-  }                                                   \
-  void __tsan_write##bytes(void* address) {           \
-    host_gpu::writes(address, bytes);                 \
-  }                                                   \
-  void __tsan_unaligned_read##bytes(void* address) {  \
-    host_gpu::reads(address, bytes);                  \
-  }                                                   \
-  void __tsan_unaligned_write##bytes(void* address) { \
-    host_gpu::writes(address, bytes);                 \
+#define HOST_GPU_ACCESS(bytes)                                  \
+  void __tsan_read##bytes(void* address) {                      \
+    host_gpu::reads(host_gpu::aligned(address, bytes), bytes);  \
+  }                                                             \
+  void __tsan_write##bytes(void* address) {                     \
+    host_gpu::writes(host_gpu::aligned(address, bytes), bytes); \
+  }                                                             \
+  void __tsan_unaligned_read##bytes(void* address) {            \
+    host_gpu::reads(address, bytes);                            \
+  }                                                             \
+  void __tsan_unaligned_write##bytes(void* address) {           \
+    host_gpu::writes(address, bytes);                           \
   }
 extern "C" {
 HOST_GPU_ACCESS(1)

@@ -164,6 +164,8 @@ FAULTS = [
     ("a descriptor of another step", "body tf32", KERNEL, "filter_group * 128, DirectBodySm90::kTile, 8)",
      "filter_group * 128, DirectBodySm90::kTile, 16)"),
     ("no stride", "wgmma gemm tf32 of strides", LOAD, "at.row * a.stride_h - a.pad_top", "at.row - a.pad_top"),
+    ("a vector that begins anywhere", "wgmma gemm", STORE, "reinterpret_cast<uint4*>(y + output(",
+     "reinterpret_cast<uint4*>(y + 1 + output("),
     ("a residual's other slot", "wgmma gemm", STORE,
      "mine.store(bias, biases.parts[kIndex % kParts], residual_at<kIndex>(), y);",
      "mine.store(bias, biases.parts[kIndex % kParts], residual_at<kIndex + 1>(), y);"),

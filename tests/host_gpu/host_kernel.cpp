@@ -1,7 +1,8 @@
 // One kernel on one problem with one config and in one mode, on the stand-ins:
-//   host_kernel ALGORITHM PROBLEM [CONFIG] [MODE] [special]
+//   host_kernel ALGORITHM PROBLEM [CONFIG] [MODE] [special | denormal]
 // Without a config it takes the first that the algorithm lists. The mode is words of settings_of()
-// (launch.cpp). With `special` tensors have NaN and infinities, else integers. Tests print such lines; `gdb
+// (launch.cpp). With `special` tensors have NaN and infinities, with `denormal` such numbers, else integers.
+// Tests print such lines; `gdb
 // --args` goes before them. Exits with 0 where the result is right, with 1 where it is not, and with 2 where
 // it was asked for what there is not.
 #include <fmt/format.h>
@@ -18,7 +19,7 @@ using namespace convtune;
 int main(int count, char** arguments) {
   const auto argument = [&](int i) { return i < count ? std::string(arguments[i]) : std::string(); };
   if (count < 3) {
-    fmt::print(stderr, "usage: host_kernel ALGORITHM PROBLEM [CONFIG] [MODE] [special]\n");
+    fmt::print(stderr, "usage: host_kernel ALGORITHM PROBLEM [CONFIG] [MODE] [special|denormal]\n");
     return 2;
   }
   try {
@@ -36,10 +37,12 @@ int main(int count, char** arguments) {
                                               : parse_config(argument(3));
     const auto executable = (*algorithm)->build(problem, gpu.info(), config);
     std::string fault;
-    const bool special = argument(5) == "special";
+    const TestData data = argument(5) == "special"    ? TestData::non_finite
+                          : argument(5) == "denormal" ? TestData::denormal
+                                                      : TestData::integer;
     for (const std::uint64_t seed :
-         special ? std::vector<std::uint64_t>{5, 6, 7} : std::vector<std::uint64_t>{5}) {
-      Testbed bed(problem, gpu, special ? TestData::non_finite : TestData::integer, seed, 0);
+         data == TestData::integer ? std::vector<std::uint64_t>{5} : std::vector<std::uint64_t>{5, 6, 7}) {
+      Testbed bed(problem, gpu, data, seed, 0);
       fault += host_gpu_tests::fault_of(bed, *executable);
     }
     fmt::print("{} on {} with {}: {}\n", (*algorithm)->name(), to_string(problem), to_string(config),

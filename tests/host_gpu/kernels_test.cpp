@@ -177,7 +177,20 @@ TEST_P(HostKernel, SpreadsNanAndInfinityAsTheReferenceDoes) {
   }
 }
 
-// Exact on aligned pointers, by the test above: so it is on others, and where y is the residual's memory.
+// Denormal numbers, as exactly as the precision has them.
+TEST_P(HostKernel, TakesDenormalNumbers) {
+  for (const ConvProblem& problem : spread(problems(), all() ? 20 : 2)) {
+    const Config config = algorithm().candidates(problem, gpu().info()).front();
+    const auto executable = algorithm().build(problem, gpu().info(), config);
+    for (const std::uint64_t seed : {5, 6}) {
+      Testbed bed(problem, gpu(), TestData::denormal, seed, 0);
+      EXPECT_EQ(host_gpu_tests::fault_of(bed, *executable), "")
+          << algorithm().name() << " " << to_string(problem) << " with " << to_string(config);
+    }
+  }
+}
+
+// Exact on aligned pointers, by a test above: so it is on others, and where y is the residual's memory.
 TEST_P(HostKernel, TakesAnyPointersAndItsResidualInPlace) {
   for (const ConvProblem& problem : spread(problems(), all() ? 20 : 2)) {
     const Config config = algorithm().candidates(problem, gpu().info()).front();

@@ -243,6 +243,8 @@ inline std::vector<ConvProblem> small_problems() {
            "mb2ic16ih9oc24kh3ph1 layout=nhwc dir=transposed act=relu",
            "mb2ic24ih8oc16kh4sh2ph1 layout=nhwc dir=transposed residual=1",
            "mb1ic40ih7oc24kh2sh2 dir=transposed",
+           "mb1ic40ih7oc24kh3sh2ph1 dir=transposed",
+           "mb1ic64ih5oc64kh3sh2ph1 layout=nhwc dir=transposed",
            "mb1ic32iw21oc16kw8sw4pw2 dir=transposed act=relu",
            "mb2ic16ih6oc24oh12kh3sh2ph1 layout=nhwc dir=transposed",
            "mb1ic16id3ih4iw5oc8kd2kh2kw2sd2sh2sw2 layout=nhwc dir=transposed residual=1",

@@ -64,7 +64,8 @@ std::vector<Computed> KernelAlgorithm::parts(const ConvProblem& problem) const {
   // Several parts would each convert the tensors.
   const bool stores = std::ranges::all_of(
       computed, [&](const Computed& part) { return stores_between() || !part.lies.between(); });
-  if (computed.empty() || !stores || (computed.size() > 1 && converted(problem))) return {Computed{whole}};
+  const bool convert = computed.size() > 1 && channels_last() && is_convertible(computed.front());
+  if (computed.empty() || !stores || convert) return {Computed{whole}};
   return computed;
 }
 

@@ -82,7 +82,7 @@ class KernelAlgorithm : public Algorithm {
   ChannelsLast converted(const ConvProblem& problem) const;
 
   // Checks that do not depend on the config.
-  virtual Support takes(const ConvProblem&, const DeviceInfo&) const = 0;
+  virtual Support takes(const Computed&, const DeviceInfo&) const = 0;
   // For a problem that it takes. May throw, as from_config() does of a config that is not its own.
   virtual Support takes_config(const Computed&, const DeviceInfo&, const Config&) const = 0;
   // For a config that it accepts; pure. The input's bytes need not be in the work.

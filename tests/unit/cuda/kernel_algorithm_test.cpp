@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "cuda/launch/bare_residues.h"
+#include "kernel_expectations.h"
 
 namespace convtune::cuda::kernel_algorithm_test {
 namespace {
@@ -18,6 +19,15 @@ TEST(BestOf, LeavesOutWhatIsTooManyOrHopeless) {
   EXPECT_EQ(best_of(ranked, 3), (std::vector<int>{2, 4, 1}));
   EXPECT_EQ(best_of(ranked, 9, 2), (std::vector<int>{2, 4, 1}));
   EXPECT_EQ(best_of(ranked, 2, 2), (std::vector<int>{2, 4}));
+}
+
+// Several parts would each convert the tensors: of NCHW in half precision they are none.
+TEST(Parts, AreNotStoredInAnotherLayout) {
+  const DeviceInfo h200 = gpu();
+  const std::string layer = "mb1ic40ih7oc24kh3sh2ph1 dir=transposed dtype=bf16 precision=bf16";
+  EXPECT_FALSE(implicit_gemm_half_sm90().supports(parse_problem(layer), h200));
+  EXPECT_TRUE(implicit_gemm_half_sm90().supports(parse_problem(layer + " layout=nhwc"), h200));
+  EXPECT_TRUE(direct_body_half_sm90().supports(parse_problem(layer), h200));
 }
 
 // A constant, since a shift by more bits than there are is none.

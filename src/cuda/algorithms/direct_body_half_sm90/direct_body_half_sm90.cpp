@@ -217,6 +217,7 @@ std::vector<std::array<int, 3>> shapes_of(Kernel kernel, int positions) {
   for (const int columns : some)
     for (const int rows : parts_of(height, 1, 64)) add(1, rows, columns);
   for (int images = 2; images <= std::min(kernel.batch(), 16); ++images) add(images, height, width);
+  if (shapes.empty()) shapes.push_back({1, height, width});  // few small images
   return shapes;
 }
 
@@ -232,12 +233,12 @@ class DirectBodyHalf final : public KernelAlgorithmOf<Kernel> {
   ChannelsLast channels_last_of(const ConvProblem& a) const override {
     return {.x = plain(Computed{a}).conv.nhwc};
   }
-  Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
+  Support takes(const Computed& a, const DeviceInfo& device) const override {
     if (Support support = first_refusal(
             {needs_sm90(device), takes_half_frames_and_caches(a), takes_wide_groups(a), fits_extents(a)});
         !support)
       return support;
-    const Kernel kernel = plain(Computed{a});
+    const Kernel kernel = plain(a);
     if (kernel.depth() % 8 != 0)
       return Support::no(fmt::format("it is for multiples of 8 input channels, not for {}", a.c));
     if (!kernel.can_load())

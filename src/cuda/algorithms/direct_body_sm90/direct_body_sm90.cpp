@@ -92,7 +92,7 @@ class DirectBody final : public KernelAlgorithmOf<DirectBodySm90> {
 
  private:
   bool has_depth() const override { return true; }
-  Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
+  Support takes(const Computed& a, const DeviceInfo& device) const override {
     const Abilities& abilities =
         once([] { return Abilities{.activations = all_activations(), .depth = true}; });
     if (Support support =

@@ -142,7 +142,7 @@ class DirectDepthwise3d final : public KernelAlgorithmOf<Kernel> {
  private:
   bool has_depth() const override { return true; }
   // Every precision: fp32 products are at least as exact.
-  Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
+  Support takes(const Computed& a, const DeviceInfo& device) const override {
     const Abilities& abilities = once([] {
       Abilities of_all = kHalfAbilities;
       of_all.types.push_back(DType::f32);

@@ -115,7 +115,7 @@ class DirectDepthwiseHalfAlgorithm final : public KernelAlgorithmOf<DirectDepthw
   DirectDepthwiseHalfAlgorithm() : KernelAlgorithmOf("direct_depthwise_half") {}
 
  private:
-  Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
+  Support takes(const Computed& a, const DeviceInfo& device) const override {
     if (Support support = first_refusal({needs_sm80(device), takes_half(a), takes_layout(a, Layout::nhwc),
                                          takes_depthwise(a), takes_channels_in_eights(a)});
         !support)

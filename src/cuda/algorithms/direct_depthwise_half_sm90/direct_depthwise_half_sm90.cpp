@@ -142,7 +142,7 @@ class DirectDepthwiseHalfSm90Algorithm final : public KernelAlgorithmOf<Kernel> 
   DirectDepthwiseHalfSm90Algorithm() : KernelAlgorithmOf("direct_depthwise_half_sm90") {}
 
  private:
-  Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
+  Support takes(const Computed& a, const DeviceInfo& device) const override {
     if (Support support = first_refusal({needs_sm90(device), takes_half(a), takes_layout(a, Layout::nhwc),
                                          takes_depthwise(a), takes_channels_in_eights(a)});
         !support)

@@ -172,7 +172,7 @@ class DirectDepthwise final : public KernelAlgorithmOf<DirectDepthwiseSm80> {
  private:
   ChannelsLast channels_last() const override { return {.x = true, .y = true}; }
   // Every precision: fp32 products are at least as exact.
-  Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
+  Support takes(const Computed& a, const DeviceInfo& device) const override {
     if (Support support = first_refusal(
             {needs_sm80(device), takes_one_type(a, Layout::nhwc), takes_depthwise(a), fits_extents(a)});
         !support)

@@ -127,7 +127,7 @@ class DirectFma final : public KernelAlgorithmOf<DirectFmaSm80> {
 
  private:
   // Every precision: fp32 products are at least as exact.
-  Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
+  Support takes(const Computed& a, const DeviceInfo& device) const override {
     if (Support support =
             first_refusal({needs_sm80(device), takes_one_type(a, Layout::nchw), fits_extents(a)});
         !support)

@@ -121,7 +121,7 @@ class DirectGroupedHalfAlgorithm final : public KernelAlgorithmOf<DirectGroupedH
  private:
   ChannelsLast channels_last() const override { return {.x = true, .y = true}; }
   bool has_depth() const override { return true; }
-  Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
+  Support takes(const Computed& a, const DeviceInfo& device) const override {
     if (Support support = first_refusal({needs_sm80(device), takes_half_frames(a)}); !support) return support;
     if (a.groups == 1) return Support::no("it is for several groups");
     // Seven of eight products would be zeros: direct_depthwise_sm80 takes 10 to 20 % less.

@@ -88,7 +88,7 @@ class DirectPatch final : public KernelAlgorithmOf<DirectPatchSm90> {
   DirectPatch() : KernelAlgorithmOf("direct_patch_sm90") {}
 
  private:
-  Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
+  Support takes(const Computed& a, const DeviceInfo& device) const override {
     if (Support support = first_refusal({needs_sm90(device), takes_tf32_nchw(a), fits_extents(a)}); !support)
       return support;
     if (!DirectPatchSm90::takes(extents_of(a)))

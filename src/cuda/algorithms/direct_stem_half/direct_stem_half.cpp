@@ -92,7 +92,7 @@ class DirectStemHalfAlgorithm final : public KernelAlgorithmOf<DirectStemHalf> {
 
  private:
   bool has_depth() const override { return true; }
-  Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
+  Support takes(const Computed& a, const DeviceInfo& device) const override {
     if (Support support = first_refusal({needs_sm80(device), takes_half_frames(a), takes_one_group(a)});
         !support)
       return support;

@@ -60,7 +60,7 @@ class DirectStem final : public KernelAlgorithmOf<DirectStemSm80> {
 
  private:
   bool has_depth() const override { return true; }
-  Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
+  Support takes(const Computed& a, const DeviceInfo& device) const override {
     const Abilities& abilities =
         once([] { return Abilities{.activations = kHalfAbilities.activations, .depth = true}; });
     if (Support support =

@@ -66,7 +66,7 @@ class DirectStem final : public KernelAlgorithmOf<DirectStemSm90> {
   DirectStem() : KernelAlgorithmOf("direct_stem_sm90") {}
 
  private:
-  Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
+  Support takes(const Computed& a, const DeviceInfo& device) const override {
     if (Support support = first_refusal({needs_sm90(device), takes_tf32_nchw(a), takes_one_group(a),
                                          takes_dense_filters(a), fits_extents(a)});
         !support)

@@ -83,7 +83,7 @@ class ImplicitGemmHalf final : public KernelAlgorithmOf<ImplicitGemmHalfSm80> {
 
  private:
   ChannelsLast channels_last() const override { return {.x = true, .y = true}; }
-  Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
+  Support takes(const Computed& a, const DeviceInfo& device) const override {
     return first_refusal({needs_sm80(device), takes_half(a), takes_wide_groups(a),
                           takes_channels_in_eights(a), fits_extents(a)});
   }

@@ -122,7 +122,7 @@ class ImplicitGemmHalf final : public KernelAlgorithmOf<ImplicitGemmHalfSm90> {
   bool has_depth() const override { return true; }
   bool stores_between() const override { return true; }
   ChannelsLast channels_last() const override { return {.x = true, .y = true}; }
-  Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
+  Support takes(const Computed& a, const DeviceInfo& device) const override {
     if (Support support = first_refusal({needs_sm90(device), takes_half_frames(a), takes_wide_groups(a),
                                          takes_channels_in_eights(a), fits_extents(a)});
         !support)

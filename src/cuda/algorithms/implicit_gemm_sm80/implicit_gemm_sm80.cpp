@@ -160,7 +160,7 @@ class ImplicitGemm final : public KernelAlgorithmOf<ImplicitGemmSm80> {
 
  private:
   bool has_depth() const override { return true; }
-  Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
+  Support takes(const Computed& a, const DeviceInfo& device) const override {
     const Abilities& abilities =
         once([] { return Abilities{.activations = all_activations(), .depth = true}; });
     if (Support support = first_refusal({needs_sm80(device), within(abilities, a), fits_extents(a)});

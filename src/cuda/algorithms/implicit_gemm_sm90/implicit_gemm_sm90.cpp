@@ -128,7 +128,7 @@ class ImplicitGemmTf32 final : public KernelAlgorithmOf<ImplicitGemmSm90> {
  private:
   bool has_depth() const override { return true; }
   bool stores_between() const override { return true; }
-  Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
+  Support takes(const Computed& a, const DeviceInfo& device) const override {
     const Abilities& abilities =
         once([] { return Abilities{.activations = all_activations(), .residual = true, .depth = true}; });
     return first_refusal({needs_sm90(device), within(abilities, a), takes_layout(a, Layout::nchw),
