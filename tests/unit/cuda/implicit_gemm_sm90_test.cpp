@@ -5,13 +5,17 @@
 
 #include <algorithm>
 #include <set>
+#include <string>
+#include <tuple>
 #include <vector>
 
 #include "base/random_bits.h"
 #include "convtune/cases.h"
 #include "cuda/algorithms/implicit_gemm_sm90/config.h"
 #include "cuda/launch/extents.h"
+#include "cuda/launch/kernel_algorithm.h"
 #include "kernel_expectations.h"
+#include "problem/forward_parts.h"
 
 namespace convtune::implicit_gemm_sm90_test {
 namespace {
@@ -88,6 +92,64 @@ void expect_computes(const Kernel& kernel) {
       ASSERT_EQ(y[static_cast<std::size_t>(pixel * a.k + filter)], want)
           << "pixel " << pixel << ", filter " << filter;
     }
+}
+
+// The kernel of a transposed layer's only part.
+Kernel transposed(const std::string& text, int filters) {
+  const std::vector<ForwardPart> parts =
+      forward_parts(tf32(text + " dir=transposed"), {.joined = true, .bare = true});
+  EXPECT_EQ(parts.size(), 1u) << text;
+  return {.conv = cuda::extents_of(cuda::computed_part(parts.front())), .filters = filters, .channels = 16};
+}
+
+TEST(ImplicitGemmSm90, ResiduesOfARowAreAbreast) {
+  for (const auto& [text, filters, abreast] : {std::tuple{"mb1ic16ih6oc12kh3sh2ph1", 16, 2},
+                                               {"mb1ic16ih6oc12kh4sh2ph1", 48, 2},
+                                               {"mb1ic16ih6oc5kh5sh3ph1", 24, 3},
+                                               {"mb1ic16ih6oc5kh5sh3ph1", 16, 1},
+                                               {"mb1ic16iw9oc3kw16sw8pw4", 24, 8},
+                                               {"mb1ic16ih6oc12kh3ph1", 16, 1}}) {
+    const Kernel kernel = transposed(text, filters);
+    EXPECT_EQ(kernel.abreast(), abreast) << text << " by tiles of " << filters;
+    std::set<int> all;
+    for (int place = 0; place < kernel.conv.k; ++place) {
+      const int filter = kernel.filter_of(place), results = kernel.conv.group_results();
+      all.insert(filter);
+      if (place % abreast > 0)
+        EXPECT_EQ(filter, kernel.filter_of(place - 1) + results) << text << ", place " << place;
+    }
+    EXPECT_EQ(std::ssize(all), kernel.conv.k) << text;
+    EXPECT_EQ(*all.rbegin(), kernel.conv.k - 1) << text;
+  }
+}
+
+TEST(ImplicitGemmSm90, TilesOfResiduesLeaveOutTheRowThatTheyLack) {
+  for (const char* text : {"mb1ic40ih6oc12kh3sh2ph1", "mb1ic24ih6iw5oc9kh5kw3sh3sw2ph2pw1"}) {
+    const Kernel kernel = transposed(text, 16);
+    int lacking = 0;
+    for (int tile = 0; tile < kernel.filter_blocks(); ++tile) {
+      const int filter = kernel.filter_of(kernel.first_filter(tile));
+      const bool lacks = kernel.conv.lies.lacks_row(filter / kernel.conv.group_results());
+      EXPECT_EQ(kernel.lacks_row(tile), lacks) << text;
+      lacking += lacks;
+      std::vector<int> steps, wanted;
+      for (int i = 0; i < kernel.tile_steps(tile); ++i) steps.push_back(kernel.step_of(tile, i));
+      for (int step = 0; step < kernel.steps(); ++step)
+        if (!lacks || kernel.tap_row(step) > 0) wanted.push_back(step);
+      EXPECT_EQ(steps, wanted) << text << ", tile " << tile;
+    }
+    EXPECT_GT(lacking, 0) << text;
+    EXPECT_LT(lacking, kernel.filter_blocks()) << text;
+  }
+}
+
+TEST(ImplicitGemmSm90, LaunchesATransposedLayerOnce) {
+  for (const char* text : {"mb1ic64ih32oc32kh3sh2ph1", "mb1ic64ih32oc32kh4sh2ph1", "mb1ic64ih32oc32kh2sh2",
+                           "mb1ic64iw320oc32kw16sw8pw4"}) {
+    const ConvProblem problem = tf32(std::string(text) + " dir=transposed");
+    const Config config = algorithm().candidates(problem, gpu()).front();
+    EXPECT_TRUE(cuda::kernel_algorithm(algorithm())->plan(problem, gpu(), config).more.empty()) << text;
+  }
 }
 
 TEST(ImplicitGemmSm90, ComputesWhatItShouldWhateverTheTile) {

@@ -45,12 +45,44 @@ struct ImplicitGemmSm90 {
   constexpr int tap_column(int step) const { return step % (conv.r * conv.s) % conv.s * conv.dilation_w; }
   constexpr int first_channel(int step) const { return step / taps() * channels; }
 
+  // ---- Residues of a stride (ConvLies). Those of a row are abreast: neighbours in a tile, stored together,
+  // with zeros for the first column that some lack. Filters of residues that lack the first row are a section
+  // of their own, as a group's are, whose tiles leave that row out ----
+  constexpr int abreast() const {
+    const int all = conv.lies.between() ? conv.lies.residues_w : 1;
+    const bool whole_parts = parts() == 1 || stored_filters() % all == 0;
+    return conv.lies.stride_w == all && filters % all == 0 && whole_parts ? all : 1;
+  }
+  // The filter that stands at a place in the order of tiles: [section][channel][residue of a row].
+  constexpr int filter_of(int place) const {
+    if (abreast() == 1) return place;
+    const int results = conv.group_results(), row = results * abreast(), rest = place % row;
+    return place - rest + rest % abreast() * results + rest / abreast();
+  }
+  constexpr int sections() const {
+    return conv.lies.whole_h > 0 ? conv.lies.residues_d * conv.lies.residues_h : conv.groups;
+  }
+  constexpr int section_filters() const { return conv.k / sections(); }
+  constexpr bool lacks_row(int tile) const {
+    return conv.lies.whole_h > 0 &&
+           tile % filter_blocks() / section_blocks() % conv.lies.residues_h >= conv.lies.whole_h;
+  }
+  constexpr int tile_steps(int tile) const {
+    return channel_blocks() * (taps() - (lacks_row(tile) ? conv.t * conv.s : 0));
+  }
+  // The step among all of them that is a tile's so many-th.
+  constexpr int step_of(int tile, int index) const {
+    if (!lacks_row(tile)) return index;
+    const int frame = (conv.r - 1) * conv.s, block = conv.t * frame;  // steps of a tile
+    return index / block * taps() + index % block / frame * conv.r * conv.s + conv.s + index % frame;
+  }
+
   // ---- A tile, and the order in which clusters take tiles: filter blocks of the same pixels follow each
   // other, so that one finds in L2 what another has read. Blocks of a cluster have neighbouring pixels. A
-  // filter block is of one group ----
+  // filter block is of one section ----
   constexpr int tile_rows() const { return 64 * row_blocks * (ping_pong ? 1 : consumers); }
-  constexpr int group_blocks() const { return ceil_div(conv.group_filters(), filters); }
-  constexpr int filter_blocks() const { return conv.groups * group_blocks(); }
+  constexpr int section_blocks() const { return ceil_div(section_filters(), filters); }
+  constexpr int filter_blocks() const { return sections() * section_blocks(); }
   constexpr long long row_tiles() const { return ceil_div(pixels(), tile_rows()); }
   constexpr long long tiles() const {
     return ceil_div(row_tiles(), cluster) * filter_blocks();
@@ -58,13 +90,13 @@ struct ImplicitGemmSm90 {
   constexpr int cluster_blocks() const { return cluster * split; }
   constexpr int first_filter(int tile) const {
     const int block = tile % filter_blocks();
-    return block / group_blocks() * conv.group_filters() + block % group_blocks() * filters;
+    return block / section_blocks() * section_filters() + block % section_blocks() * filters;
   }
-  constexpr int end_filter(int filter) const {  // behind the last of its group
-    return conv.groups == 1 ? conv.k : (filter / conv.group_filters() + 1) * conv.group_filters();
+  constexpr int end_filter(int filter) const {  // behind the last of its section
+    return sections() == 1 ? conv.k : (filter / section_filters() + 1) * section_filters();
   }
   constexpr int first_channel_of(int tile) const {  // its group's first
-    return tile % filter_blocks() / group_blocks() * conv.group_channels();
+    return conv.groups == 1 ? 0 : tile % filter_blocks() / section_blocks() * conv.group_channels();
   }
   constexpr int first_pixel(int tile, int rank) const {
     return (tile / filter_blocks() * cluster + (split > 1 ? 0 : rank)) * tile_rows();
@@ -168,11 +200,11 @@ struct ImplicitGemmSm90 {
   constexpr long long source_of(long long i) const {
     const int step = static_cast<int>(i / (filters * channels) % steps());
     const int block = static_cast<int>(i / block_weights());
-    const int in_group = block % group_blocks() * filters + static_cast<int>(i / 4 % filters);
-    const int filter = block / group_blocks() * conv.group_filters() + in_group;
+    const int place = block % section_blocks() * filters + static_cast<int>(i / 4 % filters);
+    const int filter = filter_of(block / section_blocks() * section_filters() + place);
     const int channel = first_channel(step) + static_cast<int>(i / (4 * filters) % (channels / 4)) * 4 +
                         static_cast<int>(i % 4);
-    if (in_group >= conv.group_filters() || channel >= conv.group_channels()) return -1;
+    if (place >= section_filters() || channel >= conv.group_channels()) return -1;
     return (static_cast<long long>(filter) * conv.group_channels() + channel) * taps() + step % taps();
   }
 
@@ -182,6 +214,7 @@ struct ImplicitGemmSm90 {
     if (filters % (filters > 128 ? 32 : filters == 8 || filters == 24 ? 8 : 16) != 0) return false;
     if (sums() > 128) return false;
     if (ping_pong && (consumers != 2 || split > 1)) return false;
+    if (conv.lies.uneven() && split > 1) return false;
     if (split > 1 && (cluster > 1 || split > steps() || partial_bytes() > 1LL * stages * stage_bytes()))
       return false;
     return smem_bytes() <= smem_per_block && pixels() < kInt && tiles() * cluster_blocks() < kInt &&

@@ -46,9 +46,15 @@ double l1_bytes(const ImplicitGemmSm90& a) {
   return kWhole - (228 << 10);
 }
 
+// The share of a tile's steps that is not left out, where residues lack the first row: of tiles on average.
+double rows_share(const ImplicitGemmSm90& a) {
+  const ConvLies& lies = a.conv.lies;
+  return lies.whole_h > 0 ? 1 - 1.0 * (lies.residues_h - lies.whole_h) / lies.residues_h / a.conv.r : 1;
+}
+
 // A block's tile, or its share of one.
 TileWork work_of(const ImplicitGemmSm90& a) {
-  const double steps = 1.0 * a.steps() / a.split, rows = a.tile_rows();
+  const double steps = rows_share(a) * a.steps() / a.split, rows = a.tile_rows();
   const double numbers = steps * rows * a.channels, weights = steps * a.weight_bytes();
   const double groups = steps * a.products() * rows / 64;  // wgmma's
   const double computed = rows * a.filters / a.split, residual = a.conv.residual ? 2 : 1;
@@ -93,7 +99,8 @@ TileWork work_of(const ImplicitGemmSm90& a) {
     store.waits += 8;
   }
   add_store(work, store, a.ping_pong);
-  store_in_pieces(work, outputs_of(a.conv) / work.tiles, a.wide_output() ? a.tile_rows() : a.warp_pixels());
+  store_in_pieces(work, outputs_of(a.conv) / work.tiles,
+                  a.wide_output() ? a.tile_rows() : a.warp_pixels() * a.abreast());
   return work;
 }
 
@@ -128,6 +135,7 @@ class ImplicitGemmTf32 final : public KernelAlgorithmOf<ImplicitGemmSm90> {
  private:
   bool has_depth() const override { return true; }
   bool stores_between() const override { return true; }
+  bool joins_residues() const override { return true; }
   Support takes(const Computed& a, const DeviceInfo& device) const override {
     const Abilities& abilities =
         once([] { return Abilities{.activations = all_activations(), .residual = true, .depth = true}; });
@@ -155,7 +163,7 @@ class ImplicitGemmTf32 final : public KernelAlgorithmOf<ImplicitGemmSm90> {
   TileWork counted(const ImplicitGemmSm90& kernel) const override { return work_of(kernel); }
   double flops(const ConvProblem&, const ImplicitGemmSm90& a) const override {
     return 2.0 * static_cast<double>(a.tiles()) * a.cluster * a.tile_rows() * a.filters * a.steps() *
-           a.channels;
+           rows_share(a) * a.channels;
   }
   std::optional<StageView> stages(const ImplicitGemmSm90& kernel) const override {
     return stages_alone(kernel);

@@ -68,8 +68,8 @@ struct Pixels {
 // A consumer's products of a tile, from the ring. `seen()` is called once all its stages have been full.
 template <ImplicitGemmSm90 config, class Seen>
 __device__ __forceinline__ void multiply(Sums<config>& sums, Ring<config.stages>& ring, float& largest,
-                                         const Place<config>& place, unsigned smem, int first_row,
-                                         const Seen& seen) {
+                                         const Place<config>& place, int end_step, unsigned smem,
+                                         int first_row, const Seen& seen) {
   constexpr auto kAt = config.smem();
   const unsigned lane = threadIdx.x % 32;
   const unsigned pixels = smem + kAt.stages + lane % 4 * config.pitch() +
@@ -89,7 +89,7 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, Ring<config.stages>
   ring.wait_full(smem + kAt.full);
   next.load(pixels + ring.slot * config.stage_bytes());
 #pragma unroll 1
-  for (int step = place.first_step; step < place.end_step; ++step) {
+  for (int step = place.first_step; step < end_step; ++step) {
     const unsigned stage = ring.slot * config.stage_bytes();
     for_constants<0, config.products()>([&](auto k) {
       constexpr int kNext = k.value + 1;
@@ -111,7 +111,7 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, Ring<config.stages>
       } else {
         empty = ring.barrier(smem + kAt.empty);
         ring.next();
-        if (step + 1 < place.end_step) {
+        if (step + 1 < end_step) {
           ring.wait_full(smem + kAt.full);
           next.load(pixels + ring.slot * config.stage_bytes());
         }
@@ -160,6 +160,17 @@ __device__ __forceinline__ bool add_up(Sums<config>& sums, bool finite, int rank
   return finite;
 }
 
+// Leaves the steps of another consumer's tile to it.
+template <ImplicitGemmSm90 config>
+__device__ __forceinline__ void skip_tile(Ring<config.stages>& ring, const Place<config>& place, int tile) {
+  if constexpr (config.conv.lies.whole_h > 0) {
+#pragma unroll 1
+    for (int left = place.end_of(tile); left > 0; --left) ring.template skip<1>();
+  } else {
+    ring.template skip<config.steps()>();
+  }
+}
+
 template <ImplicitGemmSm90 config>
 __device__ void consume(const float* __restrict__ x, const float* __restrict__ packed, float* __restrict__ y,
                         const float* __restrict__ residual, unsigned smem, int consumer, int backwards) {
@@ -180,8 +191,8 @@ __device__ void consume(const float* __restrict__ x, const float* __restrict__ p
   int index = place.first, index_step = place.step;
   if constexpr (config.ping_pong) {
     if (consumer == 1) {
+      skip_tile<config>(ring, place, place.tile(index));
       index += place.step;
-      ring.template skip<config.steps()>();
       Turns::give(0);
     }
     index_step *= 2;
@@ -211,11 +222,11 @@ __device__ void consume(const float* __restrict__ x, const float* __restrict__ p
     const int filter = config.first_filter(tile);
     const Biases<config> biases(bias, filter);  // on their way while it multiplies
     if constexpr (config.ping_pong) Turns::wait(consumer);
-    multiply<config>(sums, ring, largest, place, smem, first_row, [&] {
+    multiply<config>(sums, ring, largest, place, place.end_of(tile), smem, first_row, [&] {
       if constexpr (config.ping_pong)
         if (index + place.step < place.kTiles) Turns::give(1 - consumer);
     });
-    if constexpr (config.ping_pong) ring.template skip<config.steps()>();
+    if constexpr (config.ping_pong) skip_tile<config>(ring, place, place.tile(index + place.step));
     // Whatever rounds to infinity is not finite either.
     bool finite = weights_finite && __all_sync(0xffffffff, largest < kTf32Overflow);
     if constexpr (kShares) finite = add_up<config>(sums, finite, place.rank, smem, consumer);
@@ -233,9 +244,14 @@ __device__ void consume(const float* __restrict__ x, const float* __restrict__ p
       constexpr int kFirst = part.value * config.stored_filters();
       if (finite) P::template gather<kFirst / 2>(sums, staging);
       if constexpr (kAhead > 0) ptx::cp_async_wait_group<kAhead - 1>();
-      if (finite)
+      if constexpr (config.abreast() > 1) {
+        if (finite)
+          P::store_abreast(pixel, filter, filter + kFirst, biases.template of_part<kFirst>(), residual, y,
+                           staging);
+      } else if (finite) {
         P::store(output, filter, filter + kFirst, biases.template of_part<kFirst>(), residual, y, staging,
                  place_of(part.value));
+      }
       if constexpr (constexpr int kThen = part.value + kAhead; kAhead > 0 && kThen < config.parts())
         fetch(Int<kThen>{}, index, output);
       else if constexpr (kAhead > 0)

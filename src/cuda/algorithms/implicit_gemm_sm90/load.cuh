@@ -21,6 +21,9 @@ struct Place {
   int backwards;
 
   __device__ int tile(int index) const { return backwards ? kTiles - 1 - index : index; }
+  __device__ int end_of(int tile) const {  // of its steps
+    return config.conv.lies.whole_h > 0 ? config.tile_steps(tile) : end_step;
+  }
   __device__ explicit Place(int from_the_last) : backwards(from_the_last) {
     if constexpr (kBlocks > 1) rank = static_cast<int>(ptx::cluster_rank());
     if constexpr (config.split > 1)
@@ -97,8 +100,9 @@ __device__ void load(const float* __restrict__ x, const unsigned* __restrict__ p
 #pragma unroll 1
   for (int index = place.first; index < place.kTiles; index += place.step) {
     const int tile = place.tile(index);
-    int step = place.first_step + ahead;
-    ahead = step - place.end_step;
+    const int end_step = place.end_of(tile);
+    int index_of_step = place.first_step + ahead;
+    ahead = index_of_step - end_step;
     if (ahead >= 0) continue;
     Source sources[S::kPlaces];
 #pragma unroll
@@ -106,7 +110,8 @@ __device__ void load(const float* __restrict__ x, const unsigned* __restrict__ p
       sources[i] = source_of<config>(x, config.first_pixel(tile, place.rank) + row + i * S::kPixels,
                                      config.first_channel_of(tile) + channel);
 #pragma unroll 1
-    for (; step < place.end_step; step += kTeams) {
+    for (; index_of_step < end_step; index_of_step += kTeams) {
+      const int step = config.step_of(tile, index_of_step);
       ring.wait_empty(smem + kAt.empty);
       const unsigned full = ring.barrier(smem + kAt.full);
       const unsigned stage = ring.slot * config.stage_bytes();
@@ -136,7 +141,7 @@ __device__ void load(const float* __restrict__ x, const unsigned* __restrict__ p
       ptx::cp_async_mbarrier_arrive(full);
       ring.template skip<kTeams>();
     }
-    ahead = step - place.end_step;
+    ahead = index_of_step - end_step;
   }
 }
 

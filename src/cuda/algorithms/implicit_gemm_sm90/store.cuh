@@ -22,7 +22,8 @@ struct Biases {
 #pragma unroll
     for (int i = 0; i < kCount; ++i)
       values[i] =
-          __ldg(bias + lesser(first_filter + 32 * i + static_cast<int>(threadIdx.x) % 32, config.conv.k - 1));
+          __ldg(bias + config.filter_of(lesser(first_filter + 32 * i + static_cast<int>(threadIdx.x) % 32,
+                                               config.conv.k - 1)));
   }
   // Sums of up to 64 filters from kFirst on.
   struct Part {
@@ -88,7 +89,8 @@ struct Part {
   __device__ static __forceinline__ long long offset(long long output, int filter, int further) {
     if constexpr (a.lies.between()) {
       const ImplicitGemmSm90::Pixel at = config.output_at(static_cast<int>(output));
-      return config.conv.stored_offset(at.image, filter + further, at.frame, at.row, at.column);
+      return config.conv.stored_offset(at.image, config.filter_of(filter + further), at.frame, at.row,
+                                       at.column);
     }
     return output + static_cast<long long>(further) * kOutputs;
   }
@@ -142,6 +144,45 @@ struct Part {
     __syncwarp();  // before the next part is gathered
   }
 
+  // As store(), where residues of a row are abreast: neighbouring threads have neighbouring outputs of a row
+  // of the tensor, for one of the part's channels after the other. `first_pixel`: the warp's.
+  __device__ static __forceinline__ void store_abreast(int first_pixel, int tile_filter, int first_filter,
+                                                       const typename Biases<config>::Part& biases,
+                                                       const float* __restrict__ residual,
+                                                       float* __restrict__ y, unsigned staging) {
+    constexpr int kAbreast = config.abreast(), kRow = config.warp_pixels() * kAbreast;
+    constexpr int kChannels = kFilters / kAbreast, kResults = a.group_results();
+    constexpr ConvLies lies = a.lies;
+    const int left = lesser(config.end_filter(tile_filter) - first_filter, kFilters) / kAbreast;
+#pragma unroll 1
+    for (int begin = 0; begin < kRow; begin += 32) {
+      const int place = begin + static_cast<int>(threadIdx.x) % 32, residue = place % kAbreast;
+      const int pixel = first_pixel + place / kAbreast;
+      const ImplicitGemmSm90::Pixel at = config.output_at(pixel);
+      const int column = at.column * lies.stride_w + residue * lies.step_w - lies.crop_w;
+      const bool real = (kRow % 32 == 0 || place < kRow) && pixel < static_cast<int>(config.pixels()) &&
+                        column >= 0 && column < lies.w;
+      const unsigned from =
+          staging + residue * config.staged_pitch() + place / kAbreast % config.warp_pixels() * 4;
+#pragma unroll 4
+      for (int i = 0; i < kChannels; ++i) {
+        const float bias = biases.at(i * kAbreast);
+        const long long to =
+            real && i < left
+                ? a.stored_offset(at.image, config.filter_of(first_filter + i * kAbreast + residue), at.frame,
+                                  at.row, at.column)
+                : -1;
+        if (to >= 0) {
+          float sum, other = 0;
+          ptx::ld_shared(sum, from + i * kAbreast * config.staged_pitch());
+          if constexpr (a.residual) other = __ldg(residual + to);
+          y[to] = finish<config.conv>(sum, bias, other);
+        }
+      }
+    }
+    __syncwarp();  // before the next part is gathered
+  }
+
  private:
   __device__ static __forceinline__ void load_shared(float (&to)[kAtOnce], unsigned from) {
     if constexpr (kAtOnce == 4)
@@ -184,7 +225,8 @@ __device__ void store_exact(const float* __restrict__ x, const float* __restrict
     const int filter = first_filter + i / config.warp_pixels();
     if (pixel >= static_cast<int>(config.pixels()) || filter >= config.end_filter(first_filter)) continue;
     const ImplicitGemmSm90::Pixel at = config.output_at(pixel);
-    store_exact_output<config>(x, packed, residual, y, at.image, filter, at.row, at.column, at.frame);
+    store_exact_output<config>(x, packed, residual, y, at.image, config.filter_of(filter), at.row, at.column,
+                               at.frame);
   }
 }
 
