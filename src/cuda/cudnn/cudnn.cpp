@@ -152,7 +152,7 @@ class Cudnn final : public Algorithm {
             .eager_rounding = true,
             .depth = true,
             .cache = true,
-            .directions = {Direction::forward, Direction::backward_data}};
+            .directions = {Direction::forward, Direction::backward_data, Direction::backward_weights}};
   }
 
   // The forms that a problem may have, the more promising first. TF32 and half precision run best
@@ -178,6 +178,8 @@ class Cudnn final : public Algorithm {
   // Refuses what can be refused before cuDNN is asked.
   static Support can_ask(const ConvProblem& a, const CudnnForm& form) {
     if (Support support = within(abilities(), a); !support) return support;
+    if (a.direction == Direction::backward_weights && a.bias)
+      return Support::no("its gradient of weights is without that of the bias");
     if (!form.channels_last && a.layout == Layout::nhwc)
       return Support::no("nhwc must be 1 for a problem that lies so");
     if (!form.fused && !has_epilogue(a))

@@ -27,8 +27,9 @@ class CudnnExecutable final : public Executable {
         device_(device.device.index),
         session_(cudnn_session(device_)),
         plan_(std::move(plan)),
-        convert_weights_(conversion(device, form.channels_last, problem.k, problem.c / problem.groups,
-                                    problem.t * problem.r * problem.s, problem.dtype.w)),
+        filter_{problem.c / problem.groups, problem.t, problem.r, problem.s, problem.dtype.w},
+        convert_weights_(conversion(device, form.channels_last, problem.k, filter_.channels, filter_.pixels(),
+                                    filter_.type)),
         read_(read_side(problem_)),
         written_(written_side(problem)),
         convert_input_(conversion(device, moves(), problem.cache > 0 ? 1 : problem.n, read_.channels,
@@ -37,8 +38,10 @@ class CudnnExecutable final : public Executable {
                                   problem.cache * problem.h * problem.w, problem.dtype.x)),
         convert_residual_(
             conversion(device, moves(), problem.n, written_.channels, written_.pixels(), written_.type)),
-        convert_output_(
-            conversion(device, moves(), problem.n, written_.pixels(), written_.channels, written_.type)),
+        convert_output_(gives_weights() ? conversion(device, form.channels_last, problem.k, filter_.pixels(),
+                                                     filter_.channels, filter_.type)
+                                        : conversion(device, moves(), problem.n, written_.pixels(),
+                                                     written_.channels, written_.type)),
         workspace_(device_) {
     workspace_.at_least(places_for({}).bytes, nullptr);  // if memory is short this is better than a run
   }
@@ -46,6 +49,7 @@ class CudnnExecutable final : public Executable {
   std::size_t packed_bytes() const override { return bias_offset() + bias_bytes(); }
 
   void pack(const void* w, const void* bias, void* packed, Stream stream) const override {
+    if (gives_weights()) return;
     const DeviceScope scope(device_);
     convert_weights_.run(w, packed, stream);
     auto* const on = static_cast<CUstream>(stream);
@@ -62,18 +66,18 @@ class CudnnExecutable final : public Executable {
   void run(const Tensors& tensors, const void* packed, Stream stream) const override {
     const DeviceScope scope(device_);
     const std::lock_guard lock(session_.mutex);
-    const bool is_forward = problem_.direction == Direction::forward;
-    const void* const x = is_forward ? tensors.x : tensors.dy;
-    void* const y = is_forward ? tensors.y : tensors.dx;
-    const Places places =
-        places_for({.x = !aligned(x), .residual = !aligned(tensors.residual), .y = !aligned(y)});
+    const bool is_data = problem_.direction == Direction::backward_data;
+    const void* const x = is_data ? tensors.dy : tensors.x;
+    const void* const other = gives_weights() ? tensors.dy : tensors.residual;
+    void* const y = gives_weights() ? tensors.dw : is_data ? tensors.dx : tensors.y;
+    const Places places = places_for({.x = !aligned(x), .residual = !aligned(other), .y = !aligned(y)});
     const Workspace::Hold hold = workspace_.at_least(places.bytes, stream);
     auto* const memory = static_cast<unsigned char*>(hold.memory);
     const auto* const weights = static_cast<const unsigned char*>(packed);
     const Pointers pointers{.x = places.copied.x ? memory + places.x : x,
                             .w = weights,
                             .bias = weights + bias_offset(),
-                            .residual = places.copied.residual ? memory + places.residual : tensors.residual,
+                            .residual = places.copied.residual ? memory + places.residual : other,
                             .y = places.copied.y ? memory + places.y : y,
                             .sum = memory + places.sum,
                             .partial = memory + places.partial};
@@ -81,7 +85,7 @@ class CudnnExecutable final : public Executable {
       join(tensors, memory + places.x, stream);
     else if (places.copied.x)
       convert_input_.run(x, memory + places.x, stream);
-    if (places.copied.residual) convert_residual_.run(tensors.residual, memory + places.residual, stream);
+    if (places.copied.residual) convert_residual_.run(other, memory + places.residual, stream);
     check_cudnn(cudnn_functions().cudnnSetStream(session_.handle, stream), "set a stream");
     for (const auto& step : plan_->steps) execute(*step, pointers, memory);
     if (places.copied.y) convert_output_.run(memory + places.y, y, stream);
@@ -92,6 +96,8 @@ class CudnnExecutable final : public Executable {
   bool rounds_sum() const override { return plan_->steps.size() > 1 && written_.type != DType::f32; }
 
  private:
+  // Then dy comes as the residual does: a second tensor that is read and lies as y.
+  bool gives_weights() const { return problem_.direction == Direction::backward_weights; }
   bool moves() const { return form_.channels_last && problem_.layout == Layout::nchw; }
   // Between channels first and last, or the copy that takes its place.
   static Transpose conversion(const DeviceInfo& device, bool moves, std::int64_t batch, std::int64_t rows,
@@ -128,7 +134,10 @@ class CudnnExecutable final : public Executable {
     take(tensors.cache, given_.cache, 0, convert_cache_);
     take(tensors.x, given_.d, given_.cache, convert_input_);
   }
-  std::size_t bias_offset() const { return in_lines(bytes_of(problem_.weight_elements(), problem_.dtype.w)); }
+  std::size_t bias_offset() const {
+    if (gives_weights()) return in_lines(1);  // nothing, which has an address
+    return in_lines(bytes_of(problem_.weight_elements(), problem_.dtype.w));
+  }
   std::size_t bias_bytes() const {
     return static_cast<std::size_t>(cudnn_bias_elements(problem_, form_) *
                                     size_of(cudnn_bias_type(problem_)));
@@ -148,6 +157,7 @@ class CudnnExecutable final : public Executable {
         case CudnnTensor::y:
           return y;
         case CudnnTensor::residual:
+        case CudnnTensor::dy:
           return residual;
         case CudnnTensor::sum:
           return sum;
@@ -189,10 +199,10 @@ class CudnnExecutable final : public Executable {
   // `badly_aligned`: what must be copied though it lies right.
   Places places_for(const Copied& badly_aligned) const {
     Places places;
-    places.copied = {
-        .x = badly_aligned.x || given_.cache > 0 || !convert_input_.is_copy(),
-        .residual = problem_.residual && (badly_aligned.residual || !convert_residual_.is_copy()),
-        .y = badly_aligned.y || !convert_output_.is_copy()};
+    places.copied = {.x = badly_aligned.x || given_.cache > 0 || !convert_input_.is_copy(),
+                     .residual = (problem_.residual || gives_weights()) &&
+                                 (badly_aligned.residual || !convert_residual_.is_copy()),
+                     .y = badly_aligned.y || !convert_output_.is_copy()};
     std::size_t end = in_lines(plan_->workspace_bytes());
     const auto place = [&](bool wanted, std::int64_t elements, DType type) {
       const std::size_t at = end;
@@ -200,9 +210,10 @@ class CudnnExecutable final : public Executable {
       return at;
     };
     const std::int64_t outputs = problem_.result_elements();
-    const DType y = written_.type;
+    const DType y = problem_.result_type();
     places.x = place(places.copied.x, problem_.n * read_.channels * read_.pixels(), read_.type);
-    places.residual = place(places.copied.residual, outputs, y);
+    places.residual =
+        place(places.copied.residual, problem_.n * written_.channels * written_.pixels(), written_.type);
     places.y = place(places.copied.y, outputs, y);
     places.sum = place(plan_->steps.size() > 1, outputs, y);
     places.partial = place(plan_->steps.size() > 2, outputs, y);
@@ -215,6 +226,7 @@ class CudnnExecutable final : public Executable {
   const int device_;
   CudnnSession& session_;
   const std::shared_ptr<const CudnnPlan> plan_;
+  const CudnnSide filter_;  // of one output channel
   const Transpose convert_weights_;
   const CudnnSide read_, written_;
   const Transpose convert_input_, convert_cache_, convert_residual_, convert_output_;

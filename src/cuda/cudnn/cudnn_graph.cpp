@@ -61,6 +61,7 @@ Shape flat_output(const ConvProblem& a) {
 
 // ---- Operations ---------------------------------------------------------------------------------------
 
+// `w` is dy in backward weights.
 CudnnDescriptor convolution(const ConvProblem& a, const CudnnDescriptor& x, const CudnnDescriptor& w,
                             const CudnnDescriptor& y) {
   CudnnDescriptor shape(CudnnKind::convolution);
@@ -85,6 +86,17 @@ CudnnDescriptor convolution(const ConvProblem& a, const CudnnDescriptor& x, cons
     operation.set(CudnnAttribute::operation_convolution_backward_data_dy, x);
     operation.set(CudnnAttribute::operation_convolution_backward_data_w, w);
     operation.set(CudnnAttribute::operation_convolution_backward_data_dx, y);
+    operation.finalize();
+    return operation;
+  }
+  if (a.direction == Direction::backward_weights) {
+    CudnnDescriptor operation(CudnnKind::operation_convolution_backward_filter);
+    operation.set_float(CudnnAttribute::operation_convolution_backward_filter_alpha, 1);
+    operation.set_float(CudnnAttribute::operation_convolution_backward_filter_beta, 0);
+    operation.set(CudnnAttribute::operation_convolution_backward_filter_convolution, shape);
+    operation.set(CudnnAttribute::operation_convolution_backward_filter_x, x);
+    operation.set(CudnnAttribute::operation_convolution_backward_filter_dy, w);
+    operation.set(CudnnAttribute::operation_convolution_backward_filter_dw, y);
     operation.finalize();
     return operation;
   }
@@ -293,8 +305,13 @@ CudnnGraph convolution_graph(const ConvProblem& a, const CudnnForm& form, const 
   const Shape shape = shape_of(a, written_side(a), last);
   Operations operations(a, shape);
   const CudnnDescriptor x = operations.tensor(CudnnTensor::x, read.type, shape_of(a, read, last));
-  const CudnnDescriptor w = operations.tensor(
-      CudnnTensor::w, a.dtype.w, packed(with_depth(a, {a.k, a.c / a.groups}, a.t, {a.r, a.s}), last));
+  const Shape filter = packed(with_depth(a, {a.k, a.c / a.groups}, a.t, {a.r, a.s}), last);
+  if (a.direction == Direction::backward_weights) {
+    const CudnnDescriptor dy = operations.tensor(CudnnTensor::dy, a.dtype.y, shape);
+    operations.convolve(x, dy, operations.tensor(CudnnTensor::y, a.dtype.w, filter));
+    return operations.graph(session);
+  }
+  const CudnnDescriptor w = operations.tensor(CudnnTensor::w, a.dtype.w, filter);
   const bool stores_sum = !form.fused && has_epilogue(a);
   const CudnnDescriptor y =
       operations.tensor(stores_sum ? CudnnTensor::sum : CudnnTensor::y, a.result_type(), shape);

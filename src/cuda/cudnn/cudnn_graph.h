@@ -18,7 +18,8 @@ struct CudnnForm {
   bool operator==(const CudnnForm&) const = default;
 };
 
-// A tensor that a convolution reads or writes beside its weights: x or y, or in backward data dy or dx.
+// A tensor that a convolution reads or writes beside its weights: x or y, or in backward data dy or dx. The
+// gradient of weights reads both, x as what is read and dy as what is written elsewhere.
 struct CudnnSide {
   std::int64_t channels, depth, height, width;
   DType type;
@@ -28,9 +29,9 @@ CudnnSide read_side(const ConvProblem& problem);
 CudnnSide written_side(const ConvProblem& problem);
 
 // The tensors of the graphs, by the numbers that a variant pack names them with; `x` is what is read and `y`
-// what is written. `sum` is what an unfused
+// what is written, which is dw in backward weights, where `dy` is read, too. `sum` is what an unfused
 // convolution stores, `partial` what an eager step does; `three` and `sixth` are numbers of the host.
-enum class CudnnTensor : std::int64_t { x = 1, w, bias, y, residual, sum, partial, three, sixth };
+enum class CudnnTensor : std::int64_t { x = 1, w, bias, y, residual, sum, partial, three, sixth, dy };
 
 constexpr std::int64_t kCudnnAlignment = 16;  // per pointer, in bytes
 

@@ -57,7 +57,6 @@ TEST_F(CudnnGraphs, TakesTheDescriptorsOfAnyProblem) {
   int eager = 0, depth = 0, residuals = 0, half = 0, transposed = 0;
   for (std::uint64_t i = 0; i < 300; ++i) {
     ConvProblem problem = random_problem_of_any_kind(7, i);
-    if (problem.direction == Direction::backward_weights) problem.direction = Direction::forward;
     problem.n = std::max<std::int64_t>(problem.n, 1);
     for (const bool channels_last : {false, true})
       for (const bool fused : {false, true}) {
@@ -103,6 +102,22 @@ TEST_F(CudnnGraphs, EnginesComputeBackwardData) {
         const std::string text = std::string(shape) + " dir=bwd_d dtype=" + type;
         EXPECT_FALSE(engines(text, form).empty()) << text << (form.channels_last ? " channels-last" : "");
       }
+}
+
+// Covers gradients of weights in every type and layout: one graph, which reads x and dy.
+TEST_F(CudnnGraphs, EnginesComputeBackwardWeights) {
+  for (const char* type : {"f32", "f16", "bf16"})
+    for (const char* shape : {"mb8ic64ih56oc64kh3ph1", "mb8ic64ih28oc128kh3sh2ph1", "mb8ic3ih64oc64kh7sh2ph3",
+                              "g96mb4ic96ih28oc96kh3ph1", "mb1ic32id8ih28iw28oc32kd3kh3kw3ph1pw1"})
+      for (const CudnnForm& form : {kFirst, kLast}) {
+        const std::string text = std::string(shape) + " bias=0 dir=bwd_w dtype=" + type;
+        EXPECT_FALSE(engines(text, form).empty()) << text << (form.channels_last ? " channels-last" : "");
+      }
+  using enum CudnnTensor;
+  const CudnnGraph graph =
+      convolution_graph(parse_problem("mb2ic8ih9oc8kh3 bias=0 dir=bwd_w"), kFirst, session_);
+  EXPECT_EQ(std::set<CudnnTensor>(graph.tensors.begin(), graph.tensors.end()),
+            (std::set<CudnnTensor>{x, dy, y}));
 }
 
 // Tensor cores serve halves also where fp32 is asked for: no product is rounded.
