@@ -7,7 +7,7 @@
 A step is zero_grad, forward under bf16 autocast, cross entropy, backward, SGD with momentum, on synthetic images with random
 labels. Ways: eager, channels first and last; compiled (PyTorch's default mode), channels last; ours, as optimize left the eager
 model that lies channels last; ours compiled: that model through torch.compile. `memory` is PyTorch's allocator at the peak of a
-step. Needs PyTorch and torchvision; nothing is downloaded.
+step. backend: torch.compile(backend="convtune"). Needs PyTorch and torchvision; nothing is downloaded.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import json
 import statistics
 import time
 
-WAYS = ("eager", "eager first", "compiled", "ours", "ours compiled")
+WAYS = ("eager", "eager first", "compiled", "ours", "ours compiled", "backend")
 
 
 def stepping(model, x, labels, dtype):
@@ -99,6 +99,12 @@ def measure(name, args):
     if "compiled" in args.ways:
         add("compiled", torch.compile(copy.deepcopy(last)), step)
         ways["compiled"]()
+    if "backend" in args.ways:
+        import convtune.torch.backend
+
+        add("backend", torch.compile(copy.deepcopy(last), backend="convtune"), step)
+        ways["backend"]()
+        print(convtune.torch.backend.last_report(), flush=True)
     ours = copy.deepcopy(last)
     with torch.autocast(device.type, dtype, enabled=dtype is not torch.float32):  # the example's types, as a step has them
         convtune.optimize(ours, x_last, budget=args.budget, progress=False, train=step)

@@ -116,20 +116,22 @@ class BadInput(CliTest):
         self.assertIn("... and 10 more lines of", result.stderr)
 
     def test_what_the_reference_alone_runs(self):
-        for words in ["dir=bwd_w", "dir=bwd_w dtype=bf16"]:
-            planned = self.ok("plan", TINY, words, "--device", "cpu").stdout
+        slow = "mb1ic3id4ih8iw8oc4kd3kh3kw3 residual=1 rounding=eager"
+        for words in ["dtype=f16", "dir=bwd_d dtype=bf16"]:
+            planned = self.ok("plan", slow, words, "--device", "cpu").stdout
             self.assertIn("the reference is right, and slow", planned)
             self.assertRegex(planned, r"direct +steps aside .* (it|its) ")
-            self.assertIn("1 problem, 1 check, 1 on special numbers too, 0 mismatches", self.ok("verify", TINY, words, "--device", "cpu").stdout)
-            timed = self.ok("bench", TINY, words, "--device", "cpu", "--seconds", "0.02").stdout
+            self.assertIn("1 problem, 1 check, 1 on special numbers too, 0 mismatches", self.ok("verify", slow, words, "--device", "cpu").stdout)
+            timed = self.ok("bench", slow, words, "--device", "cpu", "--seconds", "0.02").stdout
             self.assertIn("convtune runs reference", timed)
             why = "there is nothing to tune: no fast algorithm runs"
-            self.refused(["tune", TINY, words, "--device", "cpu"], 2, why, "direct: it")
+            self.refused(["tune", slow, words, "--device", "cpu"], 2, why, "direct: it")
+        for words in ["dir=bwd_w", "dir=bwd_w dtype=bf16"]:
             self.refused(["export", TINY, words], 2, "cannot be exported as a PyTorch layer: it")
             self.refused(["export", "--format", "cuda", "--target", "h100", TINY, words], 2, "as a PyTorch layer: it")
         self.assertFalse(list(self.data.glob("*.json")), "nothing is recorded")
         suite = self.folder / "shapes"
-        suite.write_text(f"{TINY} dir=bwd_w\n{TINY}\n")
+        suite.write_text(f"{slow} dtype=bf16\n{TINY}\n")
         result = self.run_command("tune", "--suite", str(suite), "--device", "cpu", "--budget", "2t")
         self.assertEqual(result.returncode, 2, result.stderr)
         self.assertIn("nothing to tune", result.stderr)

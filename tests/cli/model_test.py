@@ -70,9 +70,9 @@ class Lists(CliTest):
             self.assertIn(name, self.ok("cases", "--model", path).stdout)
 
     def test_what_nothing_runs_here_is_skipped(self):
-        """A gradient of weights, say; the rest is tuned."""
-        transposed = {"problem": "mb1ic4ih16oc8kh2sh2 dir=bwd_w", "count": 1, "layers": ["up"]}
-        path = self.path({**MODEL, "convolutions": [CONVOLUTION, transposed]})
+        """Sums that are rounded at every step in three dimensions, say; the rest is tuned."""
+        eager = {"problem": "mb1ic3id4ih8iw8oc4kd3kh3kw3 dtype=bf16 residual=1 rounding=eager", "count": 1, "layers": ["up"]}
+        path = self.path({**MODEL, "convolutions": [CONVOLUTION, eager]})
         for command in (["tune", "--budget", "2t"], ["bench", "--seconds", "0.05"]):
             out, page = self.folder / f"{command[0]}.json", self.folder / f"{command[0]}.html"
             result = self.ok(*command, "--model", path, "--device", "cpu", "--json", str(out), "--html", str(page))
@@ -81,7 +81,7 @@ class Lists(CliTest):
             self.assertRegex(result.stdout, "all convolutions +2 +100.0 %")
             self.assertEqual([row["layers"] for row in json.loads(out.read_text())["rows"]], [["first", "second"]])
             self.assertIn("Where the time goes", page.read_text())
-            only = self.path({**MODEL, "convolutions": [transposed]}, "only.json")
+            only = self.path({**MODEL, "convolutions": [eager]}, "only.json")
             self.refused([*command, "--model", only, "--device", "cpu"], 2, "none of the convolutions of net")
 
     def test_types_and_layout_are_of_every_problem(self):

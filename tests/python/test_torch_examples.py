@@ -17,6 +17,8 @@ ROOT = pathlib.Path(__file__).parents[2]
     (["model_new.py"], "y (8, 96, 55, 55)"),
     (["resnet_stem.py"], "convtune.nn.Conv2d"),
     (["optimize_model.py", "--budget", "0", "--size", "64"], "the same bits as before: True"),
+    (["train_convnext.py", "--device", "cpu", "--size", "32", "--batch", "4", "--width", "16", "--blocks", "1", "--steps", "5"],
+     "convtune  loss "),
 ])  # fmt: skip
 def test_examples(arguments, words):
     ran = python(ROOT / "examples" / arguments[0], *arguments[1:])

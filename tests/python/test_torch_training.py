@@ -163,7 +163,7 @@ def test_the_exact_gradient_of_a_part(kind, of, share, monkeypatch):
     }[kind]  # fmt: skip
     more = (0, 0) if kind == "transposed" else ()
     how = How(stride=layer.stride, padding=(1, 1, 1, 1), groups=layer.groups, output_padding=more)
-    sides = GradientSides(of, layer, how, (4, 8, 6, 6), (288, 36, 6, 1), torch.float32, torch.device("cpu"), None)
+    sides = GradientSides(of, layer.weight, how, (4, 8, 6, 6), (288, 36, 6, 1), torch.float32, torch.device("cpu"), None)
     monkeypatch.setattr(gradient_sides, "_EXACT_FLOPS", share * sides._problem.flops)
     exact = sides.exact(2)
     assert exact.dtype is torch.float64 and exact.shape[0] <= sides.pytorch().shape[0]

@@ -1,4 +1,4 @@
-"""torch.compile(model, backend="convtune"): for inference, convolutions with their batch norm, bias, residual and
+"""torch.compile(model, backend="convtune"): convolutions with their batch norm, bias, residual and
 activation become one operator of convtune's where that is proven faster; all the rest is inductor's, as ever.
 
     compiled = torch.compile(model.eval(), backend="convtune")                          # under torch.no_grad()
@@ -10,13 +10,15 @@ Options: "convtune.budget" (seconds of tuning in one graph; 0, no search, is the
 layer, to be proven: 0.02), "convtune.whole" (True: the graph must be proven no slower than inductor's, which compiles that,
 too; False takes what is proven of its layers; by default the graph is proven where its layers are not far ahead),
 "convtune.force" (every layer that convtune can, unmeasured: for tests).
-Graphs that record gradients, and graphs that cannot be traced, are inductor's untouched; the logger "convtune" says so.
+Of graphs that record gradients, each convolution's gradients are chosen alone, and forward with backward must be proven no
+slower than inductor's. Graphs that cannot be traced are inductor's untouched; the logger "convtune" says so.
 An installed package registers the name; from a source tree `import convtune.torch.backend` does.
 docs/decisions/0042-a-backend-of-torch-compile.md has the reasons.
 """
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -37,13 +39,14 @@ from .caches import tag
 from .folding import Fold, Folded, Packing
 from .graph.capture import captured
 from .graph.chains import Wanted, decided
+from .graph.gradients import GradientPass, convolves
 from .graph.operators.linear import linear_chains
 from .graph.lowering import install
 from .graph.operators.norms import group_coefficients
 from .graph.patterns import Chain, Weights, chains, rewrite
 from .measure.contests import keep, recall
 from .measure.phases import Phases
-from .measure.proof import aside, concrete, key_of_whole, saved_by_layers, whole
+from .measure.proof import aside, concrete, key_of_whole, saved_by_layers, whole, whole_step
 from .packed import planned
 
 __all__ = ["backend", "last_report"]
@@ -252,15 +255,15 @@ def backend(
 
     wanted, patches = _settings(mode, options)
 
-    def compile(graph: GraphModule, inputs: Sequence[Any]) -> Any:
+    def compile(graph: GraphModule, inputs: Sequence[Any], **own: Any) -> Any:
         tag()  # again: it may have been set since
         install()
-        return compile_fx(graph, inputs, config_patches=patches or None)
+        return compile_fx(graph, inputs, config_patches={**patches, **own} or None)
 
     result, phases = None, Phases()
     if _records_gradients(inputs):
-        _log.info("a graph is left to inductor: it records gradients, and convtune's backend is for inference")
-    elif not wanted.force and any(isinstance(one, torch.nn.Parameter) and one.is_inference() for one in inputs):
+        return _with_gradients(module, inputs, wanted, compile)
+    if not wanted.force and any(isinstance(one, torch.nn.Parameter) and one.is_inference() for one in inputs):
         _log.warning(
             "a graph is left to inductor: its parameters were made in inference mode, where PyTorch counts no writes, so "
             "they would be packed in every call: make the model outside of torch.inference_mode()"
@@ -295,6 +298,50 @@ def backend(
         return ours
     with phases("inductor"):
         return compile(module, inputs)  # type: ignore[no-any-return]
+
+
+def _with_gradients(
+    module: GraphModule, inputs: Sequence[Any], wanted: Wanted, compile: Callable[..., Any]
+) -> Callable[..., Any]:
+    """The graph with the gradients that are proven faster. Forward and backward together must be proven no slower than
+    inductor's, and take no more memory; else they are inductor's."""
+    try:
+        ours = _gradients(module, inputs, wanted, compile)
+    except Exception:
+        if wanted.force:
+            raise
+        _log.warning("a graph is left to inductor: its gradients could not be rewritten", exc_info=True)
+        ours = None
+    return ours or compile(module, inputs)  # type: ignore[no-any-return]
+
+
+def _gradients(
+    module: GraphModule, inputs: Sequence[Any], wanted: Wanted, compile: Callable[..., Any]
+) -> Callable[..., Any] | None:
+    """None where all is inductor's."""
+    global _last
+    phases = Phases()
+    has_own_pass = torch._inductor.config.post_grad_custom_pre_pass is not None
+    if has_own_pass or any(isinstance(one, torch.SymInt) for one in inputs) or not convolves(module):
+        _log.info("a graph that records gradients is inductor's: no convolution, sizes that are symbols, or a pass of the caller's")
+        return None
+    found = GradientPass(wanted, phases)
+    # A backward is compiled with its forward, not when it is first run: it is to be measured.
+    with torch._functorch.config.patch(force_non_lazy_backward_lowering=True):
+        ours = compile(copy.deepcopy(module), inputs, post_grad_custom_pre_pass=found)
+        if found.report is None:
+            _log.info("a graph that records gradients is inductor's: no convolution's backward is in it")
+            return None
+        _last = found.report
+        _last.seconds = phases.seconds
+        _log.info("%s", _last)
+        if not found.taken or wanted.force or wanted.whole is False:
+            return ours  # type: ignore[no-any-return]
+        with phases("inductor, of its own graph"):
+            theirs = aside(compile, module, inputs)
+    with phases("contest of the whole"):
+        outcome = whole_step(theirs, ours, concrete(inputs))
+    return ours if _is_proven(outcome) else None
 
 
 def _of_another_batch(result: _Rewritten) -> Contest | None:

@@ -40,7 +40,7 @@ static void searched_and_stopped(void) {
   convtune_text_free(&json);
 
   {
-    const convtune_problem slow = parsed("mb1ic3ih8oc4kh3ph1 dir=bwd_w bias=0");
+    const convtune_problem slow = parsed("mb1ic3id4ih8iw8oc4kd3kh3kw3 dtype=bf16 residual=1 rounding=eager");
     options.budget_seconds = 1;
     SAYS(CONVTUNE_UNSUPPORTED, "nothing to tune", convtune_tune(&slow, "cpu", &options, &json));
   }

@@ -25,11 +25,11 @@ class GradientSides:
     """`of`: "x", or "w", with the bias's in the same call where `bias_type` is one."""
 
     def __init__(
-        self, of: str, module: Any, how: How, shape: Any, strides: Any, dtype: torch.dtype, device: torch.device,
+        self, of: str, weight: Tensor, how: How, shape: Any, strides: Any, dtype: torch.dtype, device: torch.device,
         bias_type: torch.dtype | None,
     ) -> None:  # fmt: skip
         self._of, self._how, self._bias_type = of, how, bias_type if of == "w" else None
-        self.x, self.weight = random(shape, strides, dtype, device), module.weight.detach().to(dtype)
+        self.x, self.weight = random(shape, strides, dtype, device), weight.detach().to(dtype)
         self._problem = problem_for(self.x, self.weight, how, None)
         convolved = self._problem if not how.transposed else self._problem.replace(direction="fwd")
         image = (self._problem.d, self._problem.h, self._problem.w) if how.transposed else (1, *convolved.output_size)
@@ -62,6 +62,10 @@ class GradientSides:
     def pytorch(self) -> Tensor:
         with torch.no_grad():
             return self._asked(pytorch_gradients, self._how, self.dy, self.x, self.weight)
+
+    def alone(self) -> Tensor:
+        """PyTorch's way: nothing follows a gradient."""
+        return self.pytorch()
 
     def convtune(self, line: str) -> Callable[[], Tensor]:
         how = replace(self._how, choices=line)

@@ -3,23 +3,26 @@ one, but what is around them is inductor's to fuse, and the host's time counts w
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.fx import GraphModule
+from torch.utils._pytree import tree_leaves
 
 from ..._contest import Contest, contest
 from ...optimize_report import Layer
 from ..batches import settle
+from ..modules.training import peak_bytes, takes_more
 from ..run import fingerprint
 from .contests import key_of
 from .timing import calls_of_a_sample, wall_us
 
-__all__ = ["aside", "concrete", "key_of_whole", "saved_by_layers", "whole"]
+__all__ = ["aside", "concrete", "key_of_whole", "saved_by_layers", "whole", "whole_step"]
 
 _WARM_UP = 4  # runs: cuDNN's search, a CUDA graph's recording, its first replays
 _SECONDS = 5.0  # a contest's at most, or as long as its ten rounds take
@@ -68,20 +71,59 @@ def concrete(inputs: Sequence[Any]) -> list[Any]:
 
 def whole(theirs: Callable[..., Any], ours: Callable[..., Any], inputs: Sequence[Any]) -> Contest:
     """The contest by the wall clock, on the inputs that the graph is compiled for."""
-    device = _device(inputs)
+    with torch.no_grad():
+        return _contest(theirs, ours, _device(inputs), lambda graph: graph(*inputs))
 
+
+def whole_step(theirs: Callable[..., Any], ours: Callable[..., Any], inputs: Sequence[Any]) -> Contest:
+    """The contest of forward and backward. More memory at the peak is no gain."""
+    device = _device(inputs)
+    with _unchanged_inputs(inputs):
+        for graph in (theirs, ours):
+            _forward_and_backward(graph, inputs)
+        peaks = [peak_bytes(lambda graph=graph: _forward_and_backward(graph, inputs), device) for graph in (theirs, ours)]  # type: ignore[misc]
+        if takes_more(*peaks):
+            return Contest()
+        return _contest(theirs, ours, device, lambda graph: _forward_and_backward(graph, inputs))
+
+
+def _forward_and_backward(graph: Callable[..., Any], inputs: Sequence[Any]) -> None:
+    """All gradients that the graph's inputs ask, of ones for what it gives."""
+    asked = [one for one in inputs if isinstance(one, Tensor) and one.requires_grad]
+    with torch.enable_grad():
+        outputs = [one for one in tree_leaves(graph(*inputs)) if isinstance(one, Tensor) and one.requires_grad]
+        if outputs:
+            torch.autograd.grad(outputs, asked, [torch.ones_like(one) for one in outputs], allow_unused=True)
+
+
+@contextlib.contextmanager
+def _unchanged_inputs(inputs: Sequence[Any]) -> Iterator[None]:
+    """Inputs that a graph writes to, as the statistics of norms, and random numbers put back."""
+    before = [(one, one.detach().clone()) for one in inputs if isinstance(one, Tensor) and not one.requires_grad]
+    devices = sorted({one.get_device() for one, _ in before if one.is_cuda})
+    with torch.random.fork_rng(devices=devices):
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for one, value in before:
+                    one.copy_(value)
+
+
+def _contest(
+    theirs: Callable[..., Any], ours: Callable[..., Any], device: torch.device, run: Callable[[Any], object]
+) -> Contest:
     def side(graph: Callable[..., Any]) -> Callable[[int], float]:
         def step() -> None:
             torch.compiler.cudagraph_mark_step_begin()  # the last outputs, which were dropped, may be overwritten
-            graph(*inputs)
+            run(graph)
 
         return lambda calls: wall_us(step, device, calls)
 
     before, after = side(theirs), side(ours)
-    with torch.no_grad():
-        after(1)
-        settle()
-        for _ in range(_WARM_UP):
-            before(1), after(1)
-        calls = calls_of_a_sample(max(before(1), after(1)))
-        return contest(lambda: before(calls), lambda: after(calls), 0.0, max_seconds=_SECONDS)
+    after(1)
+    settle()
+    for _ in range(_WARM_UP):
+        before(1), after(1)
+    calls = calls_of_a_sample(max(before(1), after(1)))
+    return contest(lambda: before(calls), lambda: after(calls), 0.0, max_seconds=_SECONDS)

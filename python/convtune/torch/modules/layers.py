@@ -80,7 +80,7 @@ class Seen:
     def sides(self) -> Sides | FusedSides | GradientSides:
         if self.gradient:
             how, tensor = how_of(self.module), (self.shape, self.strides, self.dtype, self.device)
-            return GradientSides(self.gradient, self.module, how, *tensor, self.bias_type)
+            return GradientSides(self.gradient, self.module.weight, how, *tensor, self.bias_type)
         fused = self._fused()
         if fused:
             return fused.sides()

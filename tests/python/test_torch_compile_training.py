@@ -1,0 +1,131 @@
+"""torch.compile(backend="convtune") on graphs that record gradients: which gradients become convtune's, that steps are
+inductor's in every number, and that what is not proven is inductor's."""
+
+import pytest
+from torch_support import assert_near, torch
+
+import convtune.torch.backend
+from convtune._contest import Contest
+from convtune.torch.graph import gradients
+from convtune.torch.measure import decide, proof
+
+nn = torch.nn
+pytestmark = pytest.mark.usefixtures("afresh")
+
+
+def small():
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3, padding=1, groups=8), nn.ReLU(),
+        nn.ConvTranspose2d(8, 4, 2, 2), nn.Dropout(0.0),
+    ).train()  # fmt: skip
+
+
+def stepped(model, x, run, steps=2):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        run(x).square().mean().backward()
+        optimizer.step()
+    return [*[one.grad for one in model.parameters()], *model.buffers()]
+
+
+def both(last=False, **options):
+    """(state after steps of a compiled model, the same by eager PyTorch)."""
+    format = torch.channels_last if last else torch.contiguous_format
+    x = torch.rand(2, 3, 16, 16).to(memory_format=format)
+    models = [small().to(memory_format=format) for _ in range(2)]
+    named = {f"convtune.{name}": value for name, value in options.items()}
+    compiled = torch.compile(models[0], backend="convtune", options=named)
+    return stepped(models[0], x, compiled), stepped(models[1], x, models[1])
+
+
+def assert_same(found, expected):
+    """A bias before a norm has a gradient of rounding alone."""
+    for one, other in zip(found, expected):
+        assert torch.allclose(one, other, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_forced_gradients_are_pytorchs(last):
+    found, expected = both(last, force=True)
+    assert_same(found, expected)
+    report = convtune.torch.backend.last_report()
+    assert report.step and sum(layer.swapped for layer in report.layers) == len(report.layers) == 5
+    assert {layer.problem.direction for layer in report.layers} == {"fwd", "bwd_d", "bwd_w"}
+
+
+def test_a_step_that_is_not_proven_is_inductors(monkeypatch):
+    won = Contest(True, 0.5, 0.5, 0.5, 100.0, 50.0, 10)
+    monkeypatch.setattr(decide, "check_and_contest", lambda *rest, **more: won)
+    asked = []
+
+    def lost(*_, **__):
+        asked.append(1)
+        return Contest(False, -0.1, -0.2, 0.0, 100.0, 110.0, 10)
+
+    monkeypatch.setattr(proof, "contest", lost)
+    found, expected = both()
+    assert_same(found, expected)
+    report = convtune.torch.backend.last_report()
+    assert asked == [1] and not report.kept and any("is not proven faster" in note for note in report.notes)
+
+
+def test_a_proven_step_is_kept(monkeypatch):
+    won = Contest(True, 0.5, 0.5, 0.5, 100.0, 50.0, 10)
+    monkeypatch.setattr(decide, "check_and_contest", lambda *rest, **more: won)
+    monkeypatch.setattr(proof, "contest", lambda *_, **__: won)
+    found, expected = both()
+    assert_same(found, expected)
+    assert convtune.torch.backend.last_report().kept
+
+
+def test_where_no_gradient_wins_nothing_is_measured(monkeypatch):
+    monkeypatch.setattr(decide, "check_and_contest", lambda *rest, **more: Contest(False, 0, 0, 0, 100.0, 100.0, 10))
+    monkeypatch.setattr(proof, "contest", None)
+    found, expected = both()
+    assert_same(found, expected)
+
+
+def test_what_fails_is_inductors(monkeypatch, caplog):
+    def fail(*_):
+        raise RuntimeError("a fault")
+
+    monkeypatch.setattr(gradients, "decide_graph", fail)
+    found, expected = both()
+    assert_same(found, expected)
+    assert "its gradients could not be rewritten" in caplog.text
+
+
+def test_graphs_without_convolutions_are_inductors(monkeypatch):
+    monkeypatch.setattr(convtune.torch.backend, "GradientPass", None)
+    model = nn.Linear(4, 4)
+    compiled = torch.compile(model, backend="convtune")
+    compiled(torch.rand(2, 4)).sum().backward()
+    assert model.weight.grad is not None
+
+
+def test_each_direction_by_itself():
+    """Where one direction has a plan, the other stays in PyTorch's operator."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    def run(dy, x, w):
+        return torch.ops.aten.convolution_backward(dy, x, w, [4], [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [True] * 3)
+
+    tensors = torch.rand(2, 4, 6, 6), torch.rand(2, 8, 6, 6), torch.rand(4, 8, 3, 3)
+    expected = run(*tensors)
+    for own, mask in ((("x",), [False, True, True]), (("w",), [True, False, False]), (("x", "w"), None)):
+        graph = make_fx(run, tracing_mode="fake")(*tensors)
+        node = graph.graph.find_nodes(op="call_function", target=torch.ops.aten.convolution_backward.default)[0]
+        found = {one.of: one for one in gradients._found(node)}
+        lines = {}
+        for of in own:
+            plan = convtune.Convolution(found[of].problem, "cpu", "ours").plan
+            problem = found[of].problem
+            lines[of] = convtune.torch.run.choice_line("cpu", problem, problem, plan.algorithm, plan.config)
+        assert gradients._rewrite(graph.graph, node, lines, found["x"].how, True)
+        graph.recompile()
+        left = graph.graph.find_nodes(op="call_function", target=torch.ops.aten.convolution_backward.default)
+        assert [one.args[10] for one in left] == ([] if mask is None else [mask])
+        for one, other in zip(graph(*tensors), expected):
+            assert_near(one, other)
