@@ -23,7 +23,7 @@ Support has_vectors(int bits, const DeviceInfo& device) {
 
 std::vector<ConvProblem> computed(const ConvProblem& problem) {
   std::vector<ConvProblem> all;
-  for (const ForwardPart& part : forward_parts(problem)) {
+  for (const ForwardPart& part : parts_of(problem)) {
     if (problem.residual && !part.is_whole()) return {problem};
     all.push_back(part.is_whole() ? in_plane(part.problem) : part.problem);
   }
@@ -34,7 +34,7 @@ std::vector<ConvProblem> computed(const ConvProblem& problem) {
 double spread_cycles(const ConvProblem& problem) {
   constexpr double kCyclesAByte = 0.5;  // read and written by strides
   double bytes = 0;
-  for (const ForwardPart& part : forward_parts(problem))
+  for (const ForwardPart& part : parts_of(problem))
     if (!part.is_whole())
       bytes += static_cast<double>(part.problem.output_elements() * size_of(part.problem.dtype.y));
   return bytes * kCyclesAByte;

@@ -134,11 +134,11 @@ class CpuAlgorithmOf : public CpuAlgorithm {
     const std::vector<ConvProblem> all = computed(problem);
     if (problem.direction != Direction::backward_data)
       return joining_frames(problem, parts_.executable(all.front(), device, typed));
-    std::vector<ForwardPart> parts = forward_parts(problem);
+    std::vector<ForwardPart> parts = parts_of(problem);
     std::vector<BuiltPart> built;
     for (std::size_t i = 0; i < parts.size(); ++i)
       built.push_back({std::move(parts[i]), parts_.executable(all[i], device, typed)});
-    return parts_executable(std::move(built), device.units);
+    return parts_executable(problem, std::move(built), device.units);
   }
 
  private:

@@ -2,11 +2,13 @@
 #include "cpu/launch/parts_executable.h"
 
 #include <algorithm>
+#include <cstring>
 #include <mutex>
 
 #include "base/fork_gate.h"
 #include "convtune/aligned.h"
 #include "cpu/base/parallel.h"
+#include "cpu/tile/memory_plan.h"
 #include "problem/element.h"
 
 namespace convtune::cpu {
@@ -35,7 +37,7 @@ struct Along {
   int64_t begin, end, first, stride;
 
   Along(const PartAxis& axis, int64_t positions, int64_t residue) : stride(axis.stride) {
-    const int64_t at = residue - axis.crop;  // of position 0
+    const int64_t at = residue * axis.step - axis.crop;  // of position 0
     begin = at < 0 ? (-at + stride - 1) / stride : 0;
     end = at < axis.extent ? std::min((axis.extent - 1 - at) / stride + 1, positions) : 0;
     first = at + begin * stride;
@@ -82,7 +84,8 @@ void spread(const ForwardPart& part, const Element* from, Element* to, int threa
 
 class PartsExecutable final : public Executable {
  public:
-  PartsExecutable(std::vector<BuiltPart> parts, int threads) : parts_(std::move(parts)), threads_(threads) {
+  PartsExecutable(std::vector<BuiltPart> parts, std::int64_t zeroed_bytes, int threads)
+      : parts_(std::move(parts)), zeroed_bytes_(zeroed_bytes), threads_(threads) {
     for (const BuiltPart& one : parts_) {
       offsets_.push_back(packed_bytes_);
       packed_bytes_ += (one.executable->packed_bytes() + 63) / 64 * 64;
@@ -106,6 +109,10 @@ class PartsExecutable final : public Executable {
 
   void run(const Tensors& tensors, const void* packed, Stream stream) const override {
     const std::shared_ptr<void> scratch = scratch_bytes_ > 0 ? take() : nullptr;
+    parallel_for(threads_, ceil_div(zeroed_bytes_, kZeroed), [&](int64_t begin, int64_t end) {
+      const int64_t first = begin * kZeroed, last = std::min(end * kZeroed, zeroed_bytes_);
+      std::memset(static_cast<unsigned char*>(tensors.dx) + first, 0, static_cast<std::size_t>(last - first));
+    });
     for (std::size_t i = 0; i < parts_.size(); ++i) {
       const auto& [part, executable] = parts_[i];
       const auto* const weights = static_cast<const unsigned char*>(packed) + offsets_[i];
@@ -136,6 +143,7 @@ class PartsExecutable final : public Executable {
   }
 
  private:
+  static constexpr int64_t kZeroed = 1 << 16;  // bytes of a task
   static std::size_t bytes_of(const ConvProblem& a) {
     return static_cast<std::size_t>(a.output_elements() * size_of(a.dtype.y));
   }
@@ -158,6 +166,7 @@ class PartsExecutable final : public Executable {
   }
 
   const std::vector<BuiltPart> parts_;
+  const int64_t zeroed_bytes_;
   const int threads_;
   std::vector<std::size_t> offsets_;
   std::size_t packed_bytes_ = 0, scratch_bytes_ = 0;
@@ -167,8 +176,17 @@ class PartsExecutable final : public Executable {
 
 }  // namespace
 
-std::unique_ptr<Executable> parts_executable(std::vector<BuiltPart> parts, int threads) {
-  return std::make_unique<PartsExecutable>(std::move(parts), threads);
+std::vector<ForwardPart> parts_of(const ConvProblem& a) {
+  if (a.direction != Direction::backward_data) return {};
+  const bool plain = !a.bias && !a.residual && a.activation == Activation::none;
+  return forward_parts(a, {.bare = plain || !has_bare_residues(a)});
+}
+
+std::unique_ptr<Executable> parts_executable(const ConvProblem& problem, std::vector<BuiltPart> parts,
+                                             int threads) {
+  const std::int64_t zeroed =
+      has_bare_residues(problem) ? problem.input_elements() * size_of(problem.dtype.x) : 0;
+  return std::make_unique<PartsExecutable>(std::move(parts), zeroed, threads);
 }
 
 }  // namespace convtune::cpu

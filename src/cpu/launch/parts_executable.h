@@ -14,8 +14,14 @@ struct BuiltPart {
   std::unique_ptr<Executable> executable;  // for part.problem
 };
 
+// The parts that the CPU computes; empty for other directions. Residues that no tap meets are no part where
+// nothing but 0 is for them: without bias, residual and activation.
+std::vector<ForwardPart> parts_of(const ConvProblem& problem);
+
 // Weights are gathered before they are packed. What is not dx as it lies is computed into memory of the run's
-// own and copied from there: such parts have no residual.
-std::unique_ptr<Executable> parts_executable(std::vector<BuiltPart> parts, int threads);
+// own and copied from there: such parts have no residual. Where there are residues without a tap, dx is
+// zeroed first.
+std::unique_ptr<Executable> parts_executable(const ConvProblem& problem, std::vector<BuiltPart> parts,
+                                             int threads);
 
 }  // namespace convtune::cpu

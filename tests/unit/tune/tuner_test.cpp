@@ -180,7 +180,8 @@ TEST_F(Tuner, RecordsNothingThatTheReferenceAloneRuns) {
     const ConvProblem problem =
         parse_problem(std::string("mb1ic3id4ih8iw8oc4kd3kh3kw3 residual=1 rounding=eager") + words);
     const std::string why = refusal([&] { tune(problem, {}, quick_); }, ErrorKind::unsupported);
-    EXPECT_THAT(why, testing::HasSubstr("there is nothing to tune: no fast algorithm runs mb1ic3id4ih8iw8oc4kd3kh3kw3"));
+    EXPECT_THAT(why, testing::HasSubstr(
+                         "there is nothing to tune: no fast algorithm runs mb1ic3id4ih8iw8oc4kd3kh3kw3"));
     EXPECT_THAT(why, testing::HasSubstr("\n  direct: it "));
     CompareOptions options;
     options.seconds_per_case = 0.02;

@@ -1,0 +1,55 @@
+// Gradients of x whose stride leaves pixels that no tap meets, by every algorithm that takes them: zeros
+// there, and exact elsewhere.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "cpu/algorithms/cpu_algorithms.h"
+#include "cpu/backend/cpu_backend.h"
+#include "measure/testbed.h"
+
+namespace convtune::parts_executable_test {
+namespace {
+
+// Strides beyond the filter, strides over dilated filters, residues that are apart, groups, both layouts.
+const char* const kProblems[] = {"mb2ic7ih9oc5kh1sh2",
+                                 "mb1ic4ih11oc6kh3sh2dh1ph2",
+                                 "mb1ic4ih11oc6kh2sh3 layout=nhwc",
+                                 "mb2g4ic8ih9oc8kh1sh2 layout=nhwc",
+                                 "mb1ic4ih17oc6kh3sh3dh1ph2",
+                                 "mb1ic4ih17oc6kh3sh4dh1ph2 dtype=bf16",
+                                 "mb1g8ic8iw40oc8kw3sw2pw1dw1",
+                                 "mb1ic16ih12oc16kh1sh4 layout=nhwc dtype=bf16"};
+
+TEST(PartsExecutable, LeavesZerosWhereNoTapMeets) {
+  const DeviceInfo& info = cpu::backend().info();
+  int checked = 0;
+  for (const char* const text : kProblems) {
+    const ConvProblem problem = parse_problem(std::string(text) + " dir=bwd_d bias=0");
+    int taken = 0;
+    for (const Algorithm* const algorithm : cpu::own_algorithms()) {
+      if (!algorithm->supports(problem, info)) continue;
+      Testbed bed(problem, cpu::backend(), TestData::integer, 7, 0);
+      for (const Config& config : algorithm->candidates(problem, info)) {
+        EXPECT_EQ(bed.check(*algorithm->build(problem, info, config)).failure, "")
+            << algorithm->name() << " with " << to_string(config) << ": " << text;
+        if (++taken % 8 == 0) break;
+      }
+      checked += taken > 0;
+    }
+    EXPECT_GT(taken, 0) << text;
+  }
+  EXPECT_GE(checked, 12);
+}
+
+// What an epilogue makes of no sum is more than zeros.
+TEST(PartsExecutable, RefusesThemWithAnEpilogue) {
+  for (const char* const words : {"bias=1", "bias=0 residual=1", "bias=0 act=sigmoid"}) {
+    const ConvProblem problem = parse_problem("mb2ic7ih9oc5kh1sh2 dir=bwd_d " + std::string(words));
+    for (const Algorithm* const algorithm : cpu::own_algorithms())
+      EXPECT_FALSE(algorithm->supports(problem, cpu::backend().info())) << algorithm->name() << ": " << words;
+  }
+}
+
+}  // namespace
+}  // namespace convtune::parts_executable_test
