@@ -136,9 +136,13 @@ bool ForwardPart::is_whole() const {
 std::vector<ForwardPart> forward_parts(const ConvProblem& a, Cut cut) {
   if (a.direction != Direction::backward_data) return {};
   const std::array<Axis, 3> axes = axes_of(a);
-  const Cut apart{.bare = cut.bare}, flat{.joined = cut.joined && a.groups == 1, .bare = cut.bare};
-  const std::vector<AxisPart> depths = parts_of(axes[0], apart), rows = parts_of(axes[1], flat),
-                              columns = parts_of(axes[2], flat);
+  const auto of_axis = [&](const Axis& axis, bool joined) {
+    return parts_of(axis, {.joined = joined, .bare = cut.bare});
+  };
+  const bool one_group = a.groups == 1;
+  const std::vector<AxisPart> depths = of_axis(axes[0], false),
+                              rows = of_axis(axes[1], cut.joined && one_group),
+                              columns = of_axis(axes[2], cut.joined && (one_group || cut.grouped));
   std::vector<ForwardPart> parts;
   for (const AxisPart& d : depths)
     for (const AxisPart& h : rows)
@@ -162,9 +166,10 @@ std::array<std::uint64_t, 3> met_residues(const ConvProblem& a) {
   return met;
 }
 
-bool has_bare_residues(const ConvProblem& a) {
-  return std::ranges::any_of(
-      axes_of(a), [](const Axis& axis) { return std::min(period_of(axis), axis.filter) < axis.stride; });
+bool has_bare_residues(const ConvProblem& a, bool of_columns) {
+  const std::array<Axis, 3> axes = axes_of(a);
+  return std::any_of(axes.begin(), axes.end() - !of_columns,
+                     [](const Axis& axis) { return std::min(period_of(axis), axis.filter) < axis.stride; });
 }
 
 }  // namespace convtune

@@ -46,10 +46,10 @@ struct ForwardPart {
 };
 
 // How a problem is cut into parts. `joined`: rows and columns of one group are one part each, some of whose
-// residues lack the first tap, for kernels that leave it out. `bare`: residues without a tap are no part, and
-// somebody else writes them (met_residues()).
+// residues lack the first tap, for kernels that leave it out; with `grouped` columns of several groups, too.
+// `bare`: residues without a tap are no part, and somebody else writes them (met_residues()).
 struct Cut {
-  bool joined = false, bare = false;
+  bool joined = false, grouped = false, bare = false;
 };
 
 // The parts of a backward data problem; together they write each element of dx once, but for bare residues.
@@ -65,7 +65,7 @@ std::vector<ForwardPart> forward_parts(const ConvProblem& problem, Cut cut = {})
 // Of each axis the residues of (x + pad) modulo the stride that some tap meets, as bits; all of them for a
 // stride beyond kMostBareStride, of which no part is made where some are bare.
 std::array<std::uint64_t, 3> met_residues(const ConvProblem& problem);
-bool has_bare_residues(const ConvProblem& problem);
+bool has_bare_residues(const ConvProblem& problem, bool of_columns = true);
 constexpr std::int64_t kMostBareStride = 62;
 
 }  // namespace convtune

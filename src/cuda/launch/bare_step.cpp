@@ -37,7 +37,7 @@ BareResidues bare_residues_of(const ConvProblem& problem, const Computed& first)
           .pad_w = plain.pad_left,
           .met_d = bits(met[0]),
           .met_h = bits(met[1]),
-          .met_w = bits(met[2]),
+          .met_w = first.fills_rows ? -1 : bits(met[2]),
           .group_filters = part.group_filters()};
 }
 

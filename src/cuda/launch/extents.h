@@ -20,6 +20,7 @@ namespace convtune::cuda {
 struct Computed : ConvProblem {
   Gathering weights{}, biases{};
   ConvLies lies{};
+  bool fills_rows = false;  // stores what lies between its residues of a row, too, which no tap meets
 };
 Computed computed_part(const ForwardPart& part);
 

@@ -50,15 +50,21 @@ ConvProblem KernelAlgorithm::seen(const ConvProblem& problem) const {
 }
 
 bool KernelAlgorithm::has_bare_part(const ConvProblem& problem) const {
-  return problem.direction == Direction::backward_data && has_bare_residues(seen(problem)) &&
-         computed(problem).direction == Direction::forward;
+  if (problem.direction != Direction::backward_data) return false;
+  const Computed first = computed(problem);
+  return first.direction == Direction::forward && has_bare_residues(seen(problem), !first.fills_rows);
 }
 
 std::vector<Computed> KernelAlgorithm::parts(const ConvProblem& problem) const {
   const ConvProblem whole = seen(problem);
   std::vector<Computed> computed;
-  for (const ForwardPart& part : forward_parts(whole, cut())) {
+  const std::vector<ForwardPart> all = forward_parts(whole, cut());
+  const bool whole_rows =
+      std::ranges::all_of(all, [&](const ForwardPart& part) { return part.width == all.front().width; });
+  for (const ForwardPart& part : all) {
     computed.push_back(computed_part(part));
+    computed.back().fills_rows =
+        whole_rows && part.width.residues < part.width.stride && fills_rows(part.width.residues);
     if (part.is_whole()) static_cast<ConvProblem&>(computed.back()) = in_plane(part.problem);
   }
   // Several parts would each convert the tensors.

@@ -67,8 +67,10 @@ class KernelAlgorithm : public Algorithm {
   virtual bool has_depth() const { return false; }
   // Tells whether it stores outputs between each other (ConvExtents::lies): strides of backward data.
   virtual bool stores_between() const { return false; }
-  // Tells whether it computes residues of rows and columns with a tap less beside the others.
-  virtual bool joins_residues() const { return false; }
+  // How it has gradients of x cut: whether it computes residues with a tap less beside the others.
+  virtual Cut cut() const { return {.bare = true}; }
+  // Tells whether it stores what lies between so many residues of a row and is met by no tap.
+  virtual bool fills_rows(std::int64_t) const { return false; }
   // The problem that the kernel computes, in two dimensions where it can be (problem/rewrite.h). Of a
   // backward data problem its forward parts (problem/forward_parts.h), that with the most products first,
   // where it has parts that the kernel can store: else the problem as it is.
@@ -76,7 +78,6 @@ class KernelAlgorithm : public Algorithm {
   ConvProblem seen(const ConvProblem& problem) const;  // before it is cut into parts
   // Tells whether parts leave elements of dx that no tap meets, which a kernel of their own stores.
   bool has_bare_part(const ConvProblem& problem) const;
-  Cut cut() const { return {.joined = joins_residues(), .bare = true}; }
   Computed computed(const ConvProblem& problem) const { return parts(problem).front(); }
   // The tensors that are converted for it. Frames that are images in NHWC alone make x and y be converted.
   ChannelsLast converted(const ConvProblem& problem) const;

@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 #include <tuple>
+#include <variant>
 #include <vector>
 
 #include "base/random_bits.h"
@@ -145,11 +146,26 @@ TEST(ImplicitGemmSm90, TilesOfResiduesLeaveOutTheRowThatTheyLack) {
 
 TEST(ImplicitGemmSm90, LaunchesATransposedLayerOnce) {
   for (const char* text : {"mb1ic64ih32oc32kh3sh2ph1", "mb1ic64ih32oc32kh4sh2ph1", "mb1ic64ih32oc32kh2sh2",
-                           "mb1ic64iw320oc32kw16sw8pw4"}) {
+                           "mb1ic64iw320oc32kw16sw8pw4", "mb1g4ic64iw320oc32kw3sw2pw1"}) {
     const ConvProblem problem = tf32(std::string(text) + " dir=transposed");
     const Config config = algorithm().candidates(problem, gpu()).front();
     EXPECT_TRUE(cuda::kernel_algorithm(algorithm())->plan(problem, gpu(), config).more.empty()) << text;
   }
+}
+
+// No kernel of their own stores what lies between the residues of a row; rows without a tap have one.
+TEST(ImplicitGemmSm90, FillsRowsBetweenTheirResidues) {
+  const auto bare_steps = [](const std::string& text) {
+    const ConvProblem problem = tf32(text + " dir=transposed");
+    const Config config = algorithm().candidates(problem, gpu()).front();
+    return std::ranges::count_if(
+        cuda::kernel_algorithm(algorithm())->plan(problem, gpu(), config).run,
+        [](const cuda::Step& step) { return std::holds_alternative<cuda::Bare>(step); });
+  };
+  EXPECT_EQ(bare_steps("mb1ic64iw320oc32kw3sw2pw1dw1"), 0);
+  EXPECT_EQ(bare_steps("mb1ic64iw320oc32kw3sw5pw1dw1"), 0);
+  EXPECT_EQ(bare_steps("mb1ic64ih32oc32kh3sh2ph1dh1"), 1);
+  EXPECT_EQ(bare_steps("mb1ic64iw320oc32kw5sw8"), 1);  // more than four residues
 }
 
 TEST(ImplicitGemmSm90, ComputesWhatItShouldWhateverTheTile) {

@@ -228,7 +228,7 @@ class DirectBodyHalf final : public KernelAlgorithmOf<Kernel> {
  private:
   bool has_depth() const override { return true; }
   bool stores_between() const override { return true; }
-  bool joins_residues() const override { return true; }
+  Cut cut() const override { return {.joined = true, .bare = true}; }
   ChannelsLast channels_last() const override { return {.x = true}; }
   ChannelsLast channels_last_of(const ConvProblem& a) const override {
     return {.x = plain(Computed{a}).conv.nhwc};

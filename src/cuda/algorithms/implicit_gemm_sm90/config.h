@@ -14,7 +14,8 @@ struct ImplicitGemmSm90 {
   int consumers = 2, row_blocks = 2, filters = 128, channels = 32, stages = 3;
   bool ping_pong = false;
   int cluster = 1, split = 1;
-  bool aligned = true;  // not a choice: x, y and the residual begin at multiples of 16 bytes
+  bool fills_rows = false;  // for the problem: what lies between residues of a row is stored, too
+  bool aligned = true;      // not a choice: x, y and the residual begin at multiples of 16 bytes
   static constexpr const char* kName = "ImplicitGemmSm90";
   template <class Self, class F>
   static constexpr void visit(Self& self, F&& field) {
@@ -29,6 +30,7 @@ struct ImplicitGemmSm90 {
           "1: two consumers have tiles of their own, and one stores while the other multiplies");
     field("cluster", self.cluster, 1, 2, "blocks that share the weights that they load");
     field("split", self.split, 1, 8, "blocks that share a sum");
+    field("fills_rows", self.fills_rows);
     field("aligned", self.aligned);
   }
 
@@ -51,8 +53,10 @@ struct ImplicitGemmSm90 {
   constexpr int abreast() const {
     const int all = conv.lies.between() ? conv.lies.residues_w : 1;
     const bool whole_parts = parts() == 1 || stored_filters() % all == 0;
-    return conv.lies.stride_w == all && filters % all == 0 && whole_parts ? all : 1;
+    return (conv.lies.stride_w == all || fills_rows) && filters % all == 0 && whole_parts ? all : 1;
   }
+  // Outputs of a pixel in a row of the tensor, those included that no tap meets.
+  constexpr int spread() const { return fills_rows ? conv.lies.stride_w : abreast(); }
   // The filter that stands at a place in the order of tiles: [section][channel][residue of a row].
   constexpr int filter_of(int place) const {
     if (abreast() == 1) return place;
@@ -215,6 +219,7 @@ struct ImplicitGemmSm90 {
     if (sums() > 128) return false;
     if (ping_pong && (consumers != 2 || split > 1)) return false;
     if (conv.lies.uneven() && split > 1) return false;
+    if (fills_rows && abreast() != conv.lies.residues_w) return false;
     if (split > 1 && (cluster > 1 || split > steps() || partial_bytes() > 1LL * stages * stage_bytes()))
       return false;
     return smem_bytes() <= smem_per_block && pixels() < kInt && tiles() * cluster_blocks() < kInt &&

@@ -57,7 +57,8 @@ TileWork work_of(const ImplicitGemmSm90& a) {
   const double steps = rows_share(a) * a.steps() / a.split, rows = a.tile_rows();
   const double numbers = steps * rows * a.channels, weights = steps * a.weight_bytes();
   const double groups = steps * a.products() * rows / 64;  // wgmma's
-  const double computed = rows * a.filters / a.split, residual = a.conv.residual ? 2 : 1;
+  const double computed = rows * a.filters / a.split * a.spread() / a.abreast(),
+               residual = a.conv.residual ? 2 : 1;
   TileWork work;
   work.tiles = static_cast<double>(a.tiles()) * a.cluster_blocks();
   work.persistent = a.split == 1;
@@ -99,8 +100,11 @@ TileWork work_of(const ImplicitGemmSm90& a) {
     store.waits += 8;
   }
   add_store(work, store, a.ping_pong);
-  store_in_pieces(work, outputs_of(a.conv) / work.tiles,
-                  a.wide_output() ? a.tile_rows() : a.warp_pixels() * a.abreast());
+  const bool scattered = a.conv.lies.between() && a.spread() < a.conv.lies.stride_w;
+  store_in_pieces(work, outputs_of(a.conv) / work.tiles * a.spread() / a.abreast(),
+                  a.wide_output() ? a.tile_rows()
+                  : scattered     ? 1
+                                  : a.warp_pixels() * a.spread());
   return work;
 }
 
@@ -135,7 +139,14 @@ class ImplicitGemmTf32 final : public KernelAlgorithmOf<ImplicitGemmSm90> {
  private:
   bool has_depth() const override { return true; }
   bool stores_between() const override { return true; }
-  bool joins_residues() const override { return true; }
+  Cut cut() const override { return {.joined = true, .grouped = true, .bare = true}; }
+  bool fills_rows(std::int64_t residues) const override { return residues <= 4; }
+  static ImplicitGemmSm90 plain(const Computed& a) {
+    return {.conv = extents_of(a), .channels = 16, .fills_rows = a.fills_rows};
+  }
+  ImplicitGemmSm90 kernel_of(const Computed& a, const Config& config) const override {
+    return from_config(config, plain(a));
+  }
   Support takes(const Computed& a, const DeviceInfo& device) const override {
     const Abilities& abilities =
         once([] { return Abilities{.activations = all_activations(), .residual = true, .depth = true}; });
@@ -188,8 +199,10 @@ class ImplicitGemmTf32 final : public KernelAlgorithmOf<ImplicitGemmSm90> {
         if (wide) return;
       }
     };
-    ImplicitGemmSm90 kernel{.conv = extents_of(a), .channels = 16};
-    for (const int filters : filters_of(kernel.conv.group_filters()))
+    ImplicitGemmSm90 kernel = plain(a);
+    std::set<int> some = filters_of(kernel.section_filters());
+    if (kernel.conv.lies.residues_w == 3) some.insert({24, 48});  // multiples of 3
+    for (const int filters : some)
       for (const auto& [consumers, row_blocks, ping_pong] : {std::tuple{2, 2, false},
                                                              {2, 1, false},
                                                              {2, 2, true},

@@ -233,7 +233,8 @@ __device__ void consume(const float* __restrict__ x, const float* __restrict__ p
     const int pixel = config.first_pixel(tile, place.rank) + first_row;
     if (!finite) {
       if (!kShares || place.rank == 0) store_exact<config>(x, packed, residual, y, pixel, filter);
-      if (kAhead == 0) continue;  // otherwise the next tile's are yet to be asked for
+      // Otherwise the next tile's are yet to be asked for, or what no tap meets to be stored.
+      if (kAhead == 0 && !config.fills_rows) continue;
     }
     const long long output = output_of<config>(pixel);
     long long next_output = 0;
@@ -244,10 +245,9 @@ __device__ void consume(const float* __restrict__ x, const float* __restrict__ p
       constexpr int kFirst = part.value * config.stored_filters();
       if (finite) P::template gather<kFirst / 2>(sums, staging);
       if constexpr (kAhead > 0) ptx::cp_async_wait_group<kAhead - 1>();
-      if constexpr (config.abreast() > 1) {
-        if (finite)
-          P::store_abreast(pixel, filter, filter + kFirst, biases.template of_part<kFirst>(), residual, y,
-                           staging);
+      if constexpr (config.spread() > 1) {
+        P::store_abreast(pixel, filter, filter + kFirst, biases.template of_part<kFirst>(), residual, y,
+                         staging, finite);
       } else if (finite) {
         P::store(output, filter, filter + kFirst, biases.template of_part<kFirst>(), residual, y, staging,
                  place_of(part.value));

@@ -145,38 +145,42 @@ struct Part {
   }
 
   // As store(), where residues of a row are abreast: neighbouring threads have neighbouring outputs of a row
-  // of the tensor, for one of the part's channels after the other. `first_pixel`: the warp's.
+  // of the tensor, for one of the part's channels after the other; `finite`: those that taps meet, too.
+  // `first_pixel`: the warp's.
   __device__ static __forceinline__ void store_abreast(int first_pixel, int tile_filter, int first_filter,
                                                        const typename Biases<config>::Part& biases,
                                                        const float* __restrict__ residual,
-                                                       float* __restrict__ y, unsigned staging) {
-    constexpr int kAbreast = config.abreast(), kRow = config.warp_pixels() * kAbreast;
-    constexpr int kChannels = kFilters / kAbreast, kResults = a.group_results();
+                                                       float* __restrict__ y, unsigned staging, bool finite) {
+    constexpr int kAbreast = config.abreast(), kSpread = config.spread();
+    constexpr int kRow = config.warp_pixels() * kSpread, kChannels = kFilters / kAbreast;
     constexpr ConvLies lies = a.lies;
+    constexpr ConvExtents kRows = [] {  // beginnings of rows
+      ConvExtents rows = a;
+      rows.lies.stride_w = rows.lies.crop_w = 0;
+      return rows;
+    }();
     const int left = lesser(config.end_filter(tile_filter) - first_filter, kFilters) / kAbreast;
 #pragma unroll 1
     for (int begin = 0; begin < kRow; begin += 32) {
-      const int place = begin + static_cast<int>(threadIdx.x) % 32, residue = place % kAbreast;
-      const int pixel = first_pixel + place / kAbreast;
-      const ImplicitGemmSm90::Pixel at = config.output_at(pixel);
-      const int column = at.column * lies.stride_w + residue * lies.step_w - lies.crop_w;
-      const bool real = (kRow % 32 == 0 || place < kRow) && pixel < static_cast<int>(config.pixels()) &&
-                        column >= 0 && column < lies.w;
-      const unsigned from =
-          staging + residue * config.staged_pitch() + place / kAbreast % config.warp_pixels() * 4;
+      const int place = begin + static_cast<int>(threadIdx.x) % 32, further = place % kSpread;
+      const int residue = further / lies.step_w, pixel = place / kSpread;
+      const bool met = further % lies.step_w == 0 && residue < kAbreast;
+      const ImplicitGemmSm90::Pixel at = config.output_at(first_pixel + pixel);
+      const int column = at.column * lies.stride_w + further - lies.crop_w;
+      const bool real = (kRow % 32 == 0 || place < kRow) && (finite || !met) && column >= 0 &&
+                        column < lies.w && first_pixel + pixel < static_cast<int>(config.pixels());
+      const unsigned from = staging + (met ? residue * config.staged_pitch() + pixel * 4 : 0);
 #pragma unroll 4
       for (int i = 0; i < kChannels; ++i) {
         const float bias = biases.at(i * kAbreast);
-        const long long to =
-            real && i < left
-                ? a.stored_offset(at.image, config.filter_of(first_filter + i * kAbreast + residue), at.frame,
-                                  at.row, at.column)
-                : -1;
-        if (to >= 0) {
-          float sum, other = 0;
-          ptx::ld_shared(sum, from + i * kAbreast * config.staged_pitch());
-          if constexpr (a.residual) other = __ldg(residual + to);
-          y[to] = finish<config.conv>(sum, bias, other);
+        const int filter = config.filter_of(first_filter + i * kAbreast);
+        const long long row =
+            real && i < left ? kRows.stored_offset(at.image, filter, at.frame, at.row, at.column) : -1;
+        if (row >= 0) {
+          float sum = 0, other = 0;
+          if (met) ptx::ld_shared(sum, from + i * kAbreast * config.staged_pitch());
+          if constexpr (a.residual) other = __ldg(residual + row + column);
+          y[row + column] = finish<config.conv>(sum, bias, other);
         }
       }
     }
