@@ -97,9 +97,9 @@ def _below(x: Tensor, weight: Tensor, bias: Tensor | None, how: How) -> Tensor:
 
 
 def _is_chosen(x: Tensor, weight: Tensor, bias: Tensor | None, how: How) -> bool:
-    """True where `how.choices` have a line for a forward of those tensors, of which the shapes may be symbols."""
+    """True where `how.choices` have a line for a forward of those tensors, or, of sizes that are symbols, may have one."""
     if how.is_symbolic or not all(type(size) is int for size in (*x.shape, *weight.shape)):
-        return False
+        return True
     device = f"cuda:{x.get_device()}" if x.is_cuda else "cpu"
     problem = problem_for(x, weight, how, None if bias is None else bias.dtype)
     return choice(how.choices, device, problem) is not None
