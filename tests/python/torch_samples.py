@@ -8,8 +8,10 @@ from torch_support import assert_near, each_device, torch
 
 import convtune
 import convtune.torch
+from convtune.torch.backward import conv_backward, gradient_problem, pytorch_gradients
 from convtune.torch.fused import conv2d_fused
-from convtune.torch.how import written
+from convtune.torch.how import How, written
+from convtune.torch.run import choice_line, pytorch_convolution
 
 common = pytest.importorskip("torch.testing._internal.common_methods_invocations")
 NAMES = [f"conv{kind}{axes}d" for kind in ("", "_transpose") for axes in (1, 2, 3)]
@@ -79,6 +81,36 @@ def test_operators_on_samples(device, name):
         fused = x, w, bias, None, *how, "auto", "relu", *(("", more) if more else ())
         torch.library.opcheck(conv2d_fused, fused, test_utils=utils)
         assert_near(conv2d_fused(*fused), operator(x, w, bias, *own).relu())
+
+
+@each_device
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.filterwarnings("ignore")
+def test_gradients_of_samples(device, name):
+    """Each gradient by a kernel of convtune's, where there is one, and the operator that holds it."""
+    utils, taken = ("test_schema", "test_faketensor", "test_autograd_registration"), 0
+    for number, sample in enumerate(OPS[name].sample_inputs(device, torch.float32, requires_grad=False)):
+        x, w, bias, (stride, padding, dilation, groups), more = geometry(name, sample)
+        how = How(stride, padding, dilation, groups, output_padding=more)
+        if x.numel() == 0 or x.dim() != w.dim() or how.is_pytorchs:
+            continue
+        lines, where = [], "cpu" if device == "cpu" else "cuda:0"
+        for of in ("x", "w"):
+            problem = gradient_problem(of, x, w, how, torch.float32 if of == "w" else None)
+            try:
+                plan = convtune.Convolution(problem, where, "ours").plan
+            except convtune.Unsupported:
+                continue
+            lines.append(choice_line(where, problem, problem, plan.algorithm, plan.config))
+            taken += 1
+        dy = torch.rand_like(pytorch_convolution(x, w, None, how))
+        own = *how.geometry, "auto", "\n".join(lines), more, (True, True, True)
+        expected = pytorch_gradients(dy, x, w, torch.float32, how, own[-1])
+        for one, other in zip(conv_backward(dy, x, w, None, *own), expected):
+            assert_near(one, other)
+        if number % 3 == 0:
+            torch.library.opcheck(conv_backward, (dy, x, w, None, *own), test_utils=utils)
+    assert taken >= 4
 
 
 @each_device
