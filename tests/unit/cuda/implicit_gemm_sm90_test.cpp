@@ -138,6 +138,12 @@ TEST(ImplicitGemmSm90, TilesOfResiduesLeaveOutTheRowThatTheyLack) {
       for (int step = 0; step < kernel.steps(); ++step)
         if (!lacks || kernel.tap_row(step) > 0) wanted.push_back(step);
       EXPECT_EQ(steps, wanted) << text << ", tile " << tile;
+      Kernel shared = kernel;  // by blocks that have steps each
+      for (shared.split = 2; shared.split <= 4; shared.split *= 2) {
+        EXPECT_EQ(shared.first_step(tile, 0), 0) << text;
+        EXPECT_LT(shared.first_step(tile, shared.split - 1), shared.tile_steps(tile)) << text;
+        EXPECT_EQ(shared.first_step(tile, shared.split), shared.tile_steps(tile)) << text;
+      }
     }
     EXPECT_GT(lacking, 0) << text;
     EXPECT_LT(lacking, kernel.filter_blocks()) << text;

@@ -41,7 +41,8 @@ struct ImplicitGemmSm90 {
   constexpr int channel_blocks() const { return ceil_div(conv.group_channels(), channels); }
   constexpr int steps() const { return taps() * channel_blocks(); }
   constexpr int first_step(int rank) const { return steps() * rank / split; }  // per block that shares a sum
-  constexpr int products() const { return channels / 8; }                      // of 8 channels, in a step
+  constexpr int first_step(int tile, int rank) const { return tile_steps(tile) * rank / split; }
+  constexpr int products() const { return channels / 8; }  // of 8 channels, in a step
   constexpr int tap_frame(int step) const { return step % taps() / (conv.r * conv.s) * conv.dilation_d; }
   constexpr int tap_row(int step) const { return step % (conv.r * conv.s) / conv.s * conv.dilation_h; }
   constexpr int tap_column(int step) const { return step % (conv.r * conv.s) % conv.s * conv.dilation_w; }
@@ -218,7 +219,7 @@ struct ImplicitGemmSm90 {
     if (filters % (filters > 128 ? 32 : filters == 8 || filters == 24 ? 8 : 16) != 0) return false;
     if (sums() > 128) return false;
     if (ping_pong && (consumers != 2 || split > 1)) return false;
-    if (conv.lies.uneven() && split > 1) return false;
+    if (conv.lies.whole_h > 0 && split > channel_blocks() * (taps() - conv.t * conv.s)) return false;
     if (fills_rows && abreast() != conv.lies.residues_w) return false;
     if (split > 1 && (cluster > 1 || split > steps() || partial_bytes() > 1LL * stages * stage_bytes()))
       return false;

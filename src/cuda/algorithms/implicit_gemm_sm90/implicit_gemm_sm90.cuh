@@ -68,8 +68,8 @@ struct Pixels {
 // A consumer's products of a tile, from the ring. `seen()` is called once all its stages have been full.
 template <ImplicitGemmSm90 config, class Seen>
 __device__ __forceinline__ void multiply(Sums<config>& sums, Ring<config.stages>& ring, float& largest,
-                                         const Place<config>& place, int end_step, unsigned smem,
-                                         int first_row, const Seen& seen) {
+                                         int first_step, int end_step, unsigned smem, int first_row,
+                                         const Seen& seen) {
   constexpr auto kAt = config.smem();
   const unsigned lane = threadIdx.x % 32;
   const unsigned pixels = smem + kAt.stages + lane % 4 * config.pitch() +
@@ -89,21 +89,21 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, Ring<config.stages>
   ring.wait_full(smem + kAt.full);
   next.load(pixels + ring.slot * config.stage_bytes());
 #pragma unroll 1
-  for (int step = place.first_step; step < end_step; ++step) {
+  for (int step = first_step; step < end_step; ++step) {
     const unsigned stage = ring.slot * config.stage_bytes();
     for_constants<0, config.products()>([&](auto k) {
       constexpr int kNext = k.value + 1;
       Pixels<config>& mine = buffers[k.value % 2];
       ptx::wgmma_wait<1>();  // but for the last, products are done
       mine.keep();
-      if constexpr (k.value == 1) release(empty, step > place.first_step);
+      if constexpr (k.value == 1) release(empty, step > first_step);
       mine.round(next, largest);
       mine.keep();
       ptx::wgmma_fence();
       for_constants<0, config.row_blocks>([&](auto m) {
         ptx::WgmmaTf32Registers<config.filters>::multiply(
             sums[m.value], mine.bits[m.value], filters + stage / 16 + (kNext - 1) * 2 * config.filters,
-            kNext > 1 || step > place.first_step);
+            kNext > 1 || step > first_step);
       });
       ptx::wgmma_commit();
       if constexpr (kNext < config.products()) {
@@ -222,7 +222,7 @@ __device__ void consume(const float* __restrict__ x, const float* __restrict__ p
     const int filter = config.first_filter(tile);
     const Biases<config> biases(bias, filter);  // on their way while it multiplies
     if constexpr (config.ping_pong) Turns::wait(consumer);
-    multiply<config>(sums, ring, largest, place, place.end_of(tile), smem, first_row, [&] {
+    multiply<config>(sums, ring, largest, place.first_of(tile), place.end_of(tile), smem, first_row, [&] {
       if constexpr (config.ping_pong)
         if (index + place.step < place.kTiles) Turns::give(1 - consumer);
     });

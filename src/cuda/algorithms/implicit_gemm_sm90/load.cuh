@@ -21,8 +21,13 @@ struct Place {
   int backwards;
 
   __device__ int tile(int index) const { return backwards ? kTiles - 1 - index : index; }
-  __device__ int end_of(int tile) const {  // of its steps
-    return config.conv.lies.whole_h > 0 ? config.tile_steps(tile) : end_step;
+  // Its steps of a tile.
+  static constexpr bool kOfTile = config.conv.lies.whole_h > 0;
+  __device__ int first_of(int tile) const {
+    return kOfTile ? config.first_step(tile, config.split > 1 ? rank : 0) : first_step;
+  }
+  __device__ int end_of(int tile) const {
+    return kOfTile ? config.first_step(tile, config.split > 1 ? rank + 1 : 1) : end_step;
   }
   __device__ explicit Place(int from_the_last) : backwards(from_the_last) {
     if constexpr (kBlocks > 1) rank = static_cast<int>(ptx::cluster_rank());
@@ -101,7 +106,7 @@ __device__ void load(const float* __restrict__ x, const unsigned* __restrict__ p
   for (int index = place.first; index < place.kTiles; index += place.step) {
     const int tile = place.tile(index);
     const int end_step = place.end_of(tile);
-    int index_of_step = place.first_step + ahead;
+    int index_of_step = place.first_of(tile) + ahead;
     ahead = index_of_step - end_step;
     if (ahead >= 0) continue;
     Source sources[S::kPlaces];
