@@ -46,9 +46,10 @@ struct Tensors {
   explicit Tensors(const ConvProblem& a)
       : x(integers(a.input_elements(), 1)),
         w(integers(a.weight_elements(), 2)),
-        bias(integers(a.k, 3)),
-        residual(integers(a.residual ? a.output_elements() : 0, 4)) {}
-  std::vector<float> x, w, bias, residual;
+        bias(integers(a.bias_elements(), 3)),
+        residual(integers(a.residual ? a.result_elements() : 0, 4)),
+        dy(integers(a.direction == Direction::forward ? 0 : a.output_elements(), 5)) {}
+  std::vector<float> x, w, bias, residual, dy;
 };
 
 // Returns the oracle's outputs, in the output's type.
@@ -56,11 +57,12 @@ std::vector<double> expected(const ConvProblem& a, const Tensors& t) {
   const cpu::HostValues values{.x = t.x.data(),
                                .w = t.w.data(),
                                .bias = a.bias ? t.bias.data() : nullptr,
-                               .residual = t.residual.data()};
-  std::vector<double> y(static_cast<std::size_t>(a.output_elements()));
+                               .residual = t.residual.data(),
+                               .dy = t.dy.data()};
+  std::vector<double> y(static_cast<std::size_t>(a.result_elements()));
   cpu::parallel_for(cpu::backend().info().units, std::ssize(y), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i)
-      y[static_cast<std::size_t>(i)] = rounded(a.dtype.y, cpu::oracle(a, values, i).value);
+      y[static_cast<std::size_t>(i)] = rounded(a.result_type(), cpu::oracle(a, values, i).value);
   });
   return y;
 }
@@ -166,20 +168,28 @@ class Kernel : public testing::TestWithParam<const cuda::KernelAlgorithm*> {
       return std::shared_ptr<void>(block, begin);
     };
     const auto packed = gpu().allocate(executable.packed_bytes());
-    std::vector<float> y(static_cast<std::size_t>(problem.output_elements()), -1e30f);
+    const DType type = problem.result_type();
+    std::vector<float> y(static_cast<std::size_t>(problem.result_elements()), -1e30f);
     const auto x = to_device(types.x, t.x), w = to_device(types.w, t.w), bias = to_device(types.bias, t.bias),
-               residual = to_device(types.y, t.residual), y_device = to_device(types.y, y);
+               residual = to_device(type, t.residual), dy = to_device(types.y, t.dy),
+               y_device = to_device(type, y);
     executable.pack(w.get(), problem.bias ? bias.get() : nullptr, packed.get(), nullptr);
-    executable.run({.x = x.get(), .residual = residual.get(), .y = y_device.get()}, packed.get(), nullptr);
+    executable.run({.x = x.get(),
+                    .residual = residual.get(),
+                    .dy = dy.get(),
+                    .y = y_device.get(),
+                    .dx = y_device.get(),
+                    .dw = y_device.get()},
+                   packed.get(), nullptr);
     gpu().synchronize(nullptr);
-    std::vector<unsigned char> bytes(y.size() * static_cast<std::size_t>(size_of(types.y)));
+    std::vector<unsigned char> bytes(y.size() * static_cast<std::size_t>(size_of(type)));
     gpu().download(bytes.data(), y_device.get(), bytes.size());
-    return to_floats(types.y, bytes.data(), problem.output_elements());
+    return to_floats(type, bytes.data(), problem.result_elements());
   }
 
   static Tensors random_tensors(const ConvProblem& problem, std::uint64_t seed) {
     Tensors t(problem);
-    for (auto* values : {&t.x, &t.w, &t.bias, &t.residual})
+    for (auto* values : {&t.x, &t.w, &t.bias, &t.residual, &t.dy})
       for (std::size_t i = 0; i < values->size(); ++i)
         (*values)[i] = static_cast<float>(random_bits(seed, i) >> 40) * 0x1p-23f - 1;
     return t;
@@ -241,18 +251,19 @@ TEST_P(Kernel, SpreadsNanAndInfinityNoFurtherThanTheSumsReach) {
     for (const float bad : {kNan, kInf, -kInf, huge})
       for (int where = 0; where < 3; ++where) {
         Tensors t(problem);
-        std::vector<float>& values = where == 0 ? t.x : where == 1 ? t.w : t.bias;
+        std::vector<float>& input = problem.direction == Direction::forward ? t.x : t.dy;
+        std::vector<float>& values = where == 0 ? input : where == 1 ? t.w : t.bias;
         values[values.size() / 3] = bad;
         values[values.size() - 1] = bad;
         // Products by 1 and nothing added: exact in spite of its size.
         if (bad == huge) std::fill(t.residual.begin(), t.residual.end(), 0.0f);
         if (bad == huge && where < 2) {
-          for (float& other : where == 0 ? t.w : t.x) other = other > 0 ? 1.0f : 0.0f;
+          for (float& other : where == 0 ? t.w : input) other = other > 0 ? 1.0f : 0.0f;
           std::fill(values.begin(), values.end(), 0.0f);
           values[values.size() / 3] = bad;
           std::fill(t.bias.begin(), t.bias.end(), 0.0f);
         } else if (bad == huge) {
-          std::fill(t.x.begin(), t.x.end(), 0.0f);
+          std::fill(input.begin(), input.end(), 0.0f);
         }
         const std::vector<double> want = expected(problem, t);
         for (std::size_t i = 0; i < cases.size(); ++i)

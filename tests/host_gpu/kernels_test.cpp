@@ -71,15 +71,23 @@ class Outputs {
   // `in_place`: y is the residual's memory.
   std::vector<unsigned char> operator()(std::size_t shift, bool in_place) const {
     const DTypes& types = problem_.dtype;
-    std::vector<unsigned char> y(static_cast<std::size_t>(problem_.output_elements() * size_of(types.y)));
+    const DType type = problem_.result_type();
+    std::vector<unsigned char> y(static_cast<std::size_t>(problem_.result_elements() * size_of(type)));
     const auto x = to_device(types.x, to_bytes(types.x, tensors_.x), shift),
                w = to_device(types.w, to_bytes(types.w, tensors_.w), shift),
                bias = to_device(types.bias, to_bytes(types.bias, tensors_.bias), shift),
-               residual = to_device(types.y, to_bytes(types.y, tensors_.residual), shift),
-               result = in_place ? residual : to_device(types.y, y, shift);
+               dy = to_device(types.y, to_bytes(types.y, tensors_.dy), shift),
+               residual = to_device(type, to_bytes(type, tensors_.residual), shift),
+               result = in_place ? residual : to_device(type, y, shift);
     const auto packed = gpu_.allocate(executable_.packed_bytes());
     executable_.pack(w.get(), problem_.bias ? bias.get() : nullptr, packed.get(), nullptr);
-    executable_.run({.x = x.get(), .residual = residual.get(), .y = result.get()}, packed.get(), nullptr);
+    executable_.run({.x = x.get(),
+                     .residual = residual.get(),
+                     .dy = dy.get(),
+                     .y = result.get(),
+                     .dx = result.get(),
+                     .dw = result.get()},
+                    packed.get(), nullptr);
     gpu_.synchronize(nullptr);
     gpu_.download(y.data(), result.get(), y.size());
     return y;
