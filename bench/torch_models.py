@@ -18,6 +18,7 @@ import datetime
 import fcntl
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -28,7 +29,8 @@ from torch_zoo import MODELS, model_of
 
 START = time.monotonic()
 WAYS = ("eager", "compile", "graphs", "frozen", "recorded", "convtune", "graphed")
-OURS = ("convtune", "graphed")
+OURS = ("convtune", "graphed", "optimize")
+CONTIGUOUS = "_nchw"  # behind the name of a way: its tensors are not channels last
 GRAPHS = {"triton.cudagraphs": True}
 
 
@@ -45,6 +47,11 @@ def built(name, args):
 
     import torch
 
+    formats = {} if args.way.endswith(CONTIGUOUS) else {4: torch.channels_last, 5: torch.channels_last_3d}
+
+    def laid(one):
+        return one.contiguous(memory_format=formats.get(one.dim(), torch.contiguous_format))
+
     torch.manual_seed(0)
     exact, inputs = model_of(name, args.batch, args.size, args.device)
     exact.to(args.device).eval()
@@ -58,12 +65,15 @@ def built(name, args):
     if args.type == "float32":
         return exact, exact, inputs
     dtype = getattr(torch, args.type)
-    model = copy.deepcopy(exact).to(dtype).to(memory_format=torch.channels_last)
+    model = copy.deepcopy(exact).to(dtype)
+    for one in model.parameters():
+        one.data = laid(one.data)
 
     def as_measured(one):
-        one = one.to(dtype) if one.is_floating_point() else one
-        return one.to(memory_format=torch.channels_last) if one.dim() == 4 else one
+        return laid(one.to(dtype)) if one.is_floating_point() else one
 
+    if hasattr(model, "longer"):
+        model.longer = tuple(map(as_measured, model.longer))
     return exact, model, tuple(map(as_measured, inputs))
 
 
@@ -118,16 +128,23 @@ def way_of(way, model, inputs, args, turn):
         import torch._inductor.config
 
         torch._inductor.config.freezing = True
+    def compiled(**how):
+        if not hasattr(model, "part"):
+            return torch.compile(model, **how)
+        owner, name = model.part
+        setattr(owner, name, torch.compile(getattr(owner, name), **how))
+        return model
+
     if way in OPTIONS:
 
         def backend(graph, inputs):
             from torch._inductor.compile_fx import compile_fx
 
-            compiled = compile_fx(graph, inputs, config_patches=OPTIONS[way])
+            code = compile_fx(graph, inputs, config_patches=OPTIONS[way])
             turn.take()
-            return compiled
+            return code
 
-        run = torch.compile(model, backend=backend)
+        run = compiled(backend=backend)
         return recorded(run, inputs) if way == "recorded" else run
     turn.take()
     if way == "eager":
@@ -135,10 +152,14 @@ def way_of(way, model, inputs, args, turn):
     import convtune
     import convtune.torch.backend
 
+    if way == "optimize":
+        return convtune.optimize(model, inputs, budget=args.budget, progress=False)
     if way == "graphed":
         return convtune.graphed(model, inputs, args.budget, whole=args.whole)
     options = {"convtune.budget": args.budget, "convtune.whole": args.whole, **GRAPHS}
-    return torch.compile(model, backend="convtune", options=options)
+    if hasattr(model, "part"):
+        del options["triton.cudagraphs"]  # its outputs are kept for the next frame
+    return compiled(backend="convtune", options=options)
 
 
 def errors(exact, inputs, y):
@@ -175,6 +196,37 @@ def queued_us(run, calls=20):
         run()
     wait()
     return 1e6 * (time.perf_counter() - begin) / calls
+
+
+def peak_mib(run):
+    """The most memory that PyTorch holds in a call."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return 0
+    torch.cuda.reset_peak_memory_stats()
+    run()
+    wait()
+    return torch.cuda.max_memory_allocated() >> 20
+
+
+def kinds_of(kernels):
+    """Milliseconds of a call by kind of kernel: convolutions, changes of layout, copies (joining and padding, too), the rest."""
+    found = {"convolutions": 0.0, "layouts": 0.0, "copies": 0.0, "rest": 0.0}
+    for name, (_, us, _) in kernels.items():
+        name = name.lower()
+        kind = "rest"
+        if re.search(r"convtune::|conv|fprop|dgrad|wgrad|implicit_gemm|xmma|cutlass", name) and "triton_" not in name:
+            kind = "convolutions"
+        elif re.search(r"nchwtonhwc|nhwctonchw|transpose|permute", name):
+            kind = "layouts"
+        elif re.search(r"memcpy|memset|copy|catarray|constant_pad|fill", name):
+            kind = "copies"
+        elif name.startswith("triton_") and not set(re.split(r"_+", re.sub(r"^triton_\w\w\w_fused_|\d+$", "", name))) - {
+                "cat", "constant", "pad", "nd", "clone", "copy", "slice", "select", "view", "unsqueeze", "to", "convolution", ""}:
+            kind = "copies"
+        found[kind] += us / 1e3
+    return found
 
 
 def kernels_of(run, calls=5):
@@ -217,7 +269,7 @@ def work(args):
         begin = time.monotonic()
         torch.backends.cudnn.benchmark = True
         turn = Turn(args.turn)
-        compiled = way_of(args.way, model, inputs, args, turn)
+        compiled = way_of(args.way.removesuffix(CONTIGUOUS), model, inputs, args, turn)
 
         def run(*given):
             return compiled(*(given or inputs))
@@ -226,16 +278,21 @@ def work(args):
         wait()
         seconds.append(("first call", time.monotonic() - begin))
         timed(run, 5)
-        queued = queued_us(run)
+        queued = queued_us(run, args.calls)
+        facts = {"peak_mib": peak_mib(run)}
+        if hasattr(model, "longer"):
+            compiled(*model.longer)
+            facts |= {"longer_us": statistics.median(timed(lambda: compiled(*model.longer), 2)),
+                      "longer_peak_mib": peak_mib(lambda: compiled(*model.longer))}
         seconds.append(("more calls", time.monotonic() - begin))
         error, same = errors(exact, inputs, y)
         turn.leave()
         seconds = ", ".join(f"{name} {after:.1f} s" for name, after in seconds)
-        facts = {"seconds": seconds, "error": error, "same_top1": same, "queued_us": queued}
-        if args.way in OURS:
+        facts |= {"seconds": seconds, "error": error, "same_top1": same, "queued_us": queued}
+        if args.way.removesuffix(CONTIGUOUS) in OURS:
             from convtune.torch.backend import last_report
 
-            report = last_report()
+            report = getattr(compiled, "convtune_report", None) or last_report()
             facts["table"] = str(report)
             print(f"{args.models}\n{report}", flush=True)
             layers = report.layers if report else []
@@ -248,7 +305,7 @@ def work(args):
                 timed(run, 3)
                 answer(timed(run, args.calls))
             elif line.strip() == "kernels":
-                answer(kernels_of(run))
+                answer(kernels_of(run, min(5, args.calls)))
 
 
 class Worker:
@@ -287,7 +344,7 @@ class Worker:
 def print_ready(worker, row, most):
     print(f"{worker.name} {worker.way} after {time.monotonic() - START:.0f} s: {row['seconds']}; error "
           f"{row['error']:.2e}; us and times a call:")  # fmt: skip
-    if worker.way in (*OURS, "frozen"):
+    if worker.way.removesuffix(CONTIGUOUS) in (*OURS, "frozen"):
         for kernel, (times, us, idle) in list(row["kernels"].items())[:most]:
             print(f"{us:8.1f} {times:5.1f} {idle:6.1f}  {kernel[:150]}")
     us, idle = (sum(one[at] for one in row["kernels"].values()) for at in (1, 2))
@@ -322,9 +379,13 @@ def measure(name, batch, workers, args):
         kernels = sum(of[0] for of in row["kernels"].values())
         print(
             f"{one.way:9} {us:8.0f} ± {mad:3.0f} us, busy {row['busy_us']:6.0f}, idle {row['idle_us']:3.0f} between "
-            f"{kernels:.0f} kernels; error {row['error']:.2e}, same first {100 * row['same_top1']:.1f} %",
+            f"{kernels:.0f} kernels; error {row['error']:.2e}, same first {100 * row['same_top1']:.1f} %, {row['peak_mib']} MiB",
             flush=True,
         )
+        if kernels:
+            print("         ", ", ".join(f"{kind} {ms:.2f} ms" for kind, ms in kinds_of(row["kernels"]).items()))
+        if "longer_us" in row:
+            print(f"          longer: {row['longer_us']:.0f} us, {row['longer_peak_mib']} MiB", flush=True)
     return {"model": name, "batch": batch, "type": args.type, "size": args.size,
             "ways": {one.way: one.row for one in workers}}  # fmt: skip
 
@@ -334,7 +395,7 @@ def main():
     parser.add_argument(
         "--models", default=",".join(MODELS), help="comma-separated, each with :BATCH where not its own"
     )
-    parser.add_argument("--ways", default=",".join(WAYS), help="comma-separated")
+    parser.add_argument("--ways", default=",".join(WAYS), help="comma-separated; optimize, too; with _nchw behind it: not channels last")
     parser.add_argument("--type", default="bfloat16", choices=("bfloat16", "float16", "float32"))
     parser.add_argument("--size", type=int, default=224)
     parser.add_argument("--budget", type=float, default=0, help="seconds of search a model")
@@ -349,7 +410,7 @@ def main():
     parser.add_argument("--top", type=int, default=25, help="kernels that are printed")
     parser.add_argument("--json", help="a folder, for one file a model")
     parser.add_argument("--device", default="cuda", help="cpu: to see that it works")
-    parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)  # be a worker
+    parser.add_argument("--way", help=argparse.SUPPRESS)  # be a worker
     parser.add_argument("--batch", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--turn", help=argparse.SUPPRESS)  # a file: who locks it has the GPU alone
     args = parser.parse_args()
@@ -373,7 +434,7 @@ def main():
     for some in [list(models)] if args.together else [[name] for name in models]:
         workers = {name: [Worker(way, name, models[name], args) for way in ways] for name in some}
         every = [one for of in workers.values() for one in of]
-        first = every if args.at_once else [one for one in every if one.way not in OURS]
+        first = every if args.at_once else [one for one in every if one.way.removesuffix(CONTIGUOUS) not in OURS]
         make_ready(first, args.top)
         for name in some:
             last = [one for one in workers[name] if one not in first]  # alone: it measures

@@ -6,7 +6,7 @@ decoder at 44 kHz (latents to samples), in plain PyTorch with random weights, ba
     vocoders.py --model dac --frames 8 --dtype tf32 --budget 60 --compile
 
 Ways: PyTorch's model (cudnn.benchmark on), the same after convtune.optimize, and, with --compile, torch.compile in the mode
-"reduce-overhead" and backend="convtune" in that mode. Each is replayed as a CUDA graph, in turns, behind a pass over memory
+"reduce-overhead" and convtune.graphed. Each is replayed as a CUDA graph, in turns, behind a pass over memory
 that is larger than L2; medians. The floor is the sum over the layers of the least time that each can take by itself.
 """
 
@@ -128,8 +128,8 @@ def replayed(model, x):
     return graph.replay, y, graph
 
 
-def compiled(model, x, **how):
-    step = torch.compile(model, mode="reduce-overhead", **how)
+def compiled(model, x):
+    step = torch.compile(model, mode="reduce-overhead")
 
     def run():
         torch.compiler.cudagraph_mark_step_begin()
@@ -156,6 +156,19 @@ def medians(ways, rounds):
     return {name: statistics.median(samples) for name, samples in times.items()}
 
 
+def told(ways, exact, floor, rounds):
+    """Times the ways in turns, says what was found and returns it."""
+    us, rows = medians(ways, rounds), {}
+    first = us["PyTorch, as a graph"]
+    for name, (_, y, *_) in ways.items():
+        error = float((y.double() - exact).norm() / exact.norm())
+        rows[name] = {"us": us[name], "over_pytorch": first / us[name], "relative_error": error}
+        of_floor = f"{us[name] / floor:5.2f}x the floor" if floor else ""
+        print(f"{name:22} {us[name]:9.1f} us {first / us[name]:5.2f}x {of_floor}  relative error {error:.1e}")
+    print(f"floor of the layers    {floor:9.1f} us" if floor else "no floor: this GPU's ceilings are not known", flush=True)
+    return rows
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", choices=MODELS, default="hifigan")
@@ -180,27 +193,19 @@ def main():
         ways = {"PyTorch, as a graph": replayed(model, x)}
         ours = convtune.optimize(copy.deepcopy(model), x, budget=args.budget, progress=False)
         swapped = [one for layer in ours.convtune_report.layers if layer.swapped for one in layer.names]
-        if args.compile:
-            import convtune.torch.backend  # noqa: F401  (registers it)
-            ways["torch.compile"] = compiled(model, x)
-            options = {**torch._inductor.list_mode_options("reduce-overhead"), "convtune.budget": args.budget}
-            step = torch.compile(copy.deepcopy(model), backend="convtune", options=options)
-            for _ in range(3):
-                y = step(x).clone()
-            ways["backend convtune"] = lambda: step(x), y, step
+        print(f"{args.model}, {args.frames} frames, {args.dtype}: {torch.cuda.get_device_name()}, PyTorch {torch.__version__}, cuDNN "
+              f"{torch.backends.cudnn.version()}; {sum(one.count for one in found.convolutions)} convolutions, {len(swapped)} swapped")
+        print(ours.convtune_report)
         ways["optimize, as a graph"] = replayed(ours, x)
-        us = medians(ways, args.rounds)
-    floor, first = floor_us(found.convolutions, args.dtype), us["PyTorch, as a graph"]
-    print(f"{args.model}, {args.frames} frames, {args.dtype}: {torch.cuda.get_device_name()}, PyTorch {torch.__version__}, cuDNN "
-          f"{torch.backends.cudnn.version()}; {sum(one.count for one in found.convolutions)} convolutions, {len(swapped)} swapped")
-    print(ours.convtune_report)
-    rows = {}
-    for name, (_, y, *_) in ways.items():
-        error = float((y.double() - exact).norm() / exact.norm())
-        rows[name] = {"us": us[name], "over_pytorch": first / us[name], "relative_error": error}
-        of_floor = f"{us[name] / floor:5.2f}x the floor" if floor else ""
-        print(f"{name:22} {us[name]:9.1f} us {first / us[name]:5.2f}x {of_floor}  relative error {error:.1e}")
-    print(f"floor of the layers    {floor:9.1f} us" if floor else "no floor: this GPU's ceilings are not known")
+        floor = floor_us(found.convolutions, args.dtype)
+        rows = told(ways, exact, floor, args.rounds)
+        if args.compile:
+            import convtune.torch.backend
+            ways["torch.compile"] = compiled(model, x)
+            graphed = convtune.graphed(copy.deepcopy(model), x, args.budget)
+            ways["convtune.graphed"] = lambda: graphed(x), graphed(x).clone(), graphed
+            print(convtune.torch.backend.last_report())
+            rows = told(ways, exact, floor, args.rounds)
     if args.json:
         result = {"model": args.model, "frames": args.frames, "dtype": args.dtype, "floor_us": floor, "swapped": len(swapped),
                   "device": torch.cuda.get_device_name(), "pytorch": torch.__version__, "ways": rows}

@@ -11,14 +11,20 @@ import subprocess
 import sys
 from pathlib import Path
 
-# Level 1's forward convolutions of one and two dimensions, dense and depthwise.
-ROWS = [50, 55, 56, 62, 63, 67, 76, 80, 82, 83, 84, 85, 86, 87]
+ROWS = [50, *range(54, 88)]  # level 1's convolutions
 # How the files may multiply the benchmark's fp32 tensors: as PyTorch's default lets cuDNN do, or in fp32.
 # The last: for 1x1 layers, whose operands cuDNN rounds to TF32 with ties to even.
 PRECISIONS = ("tf32", "fp32", "even")
 POINTWISE = (86, 87)
+# Layers that PyTorch itself multiplies in fp32: of three channels in 3-D, and transposed ones in groups or dilated.
+FULL = (54, 59, 60, 66, 72, 75)
 # The evaluator's other types, all tensors in one of them, as the command and the checker call them.
 HALVES = {"bf16": "bf16", "fp16": "f16"}
+
+
+def passing(row):
+    """The way to multiply that passes beside PyTorch's."""
+    return "even" if row in POINTWISE else "fp32" if row in FULL else "tf32"
 
 
 def problem_file(kernelbench, row):
@@ -38,11 +44,13 @@ def static_checker(kernelbench):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("rows", nargs="*", type=int, help="problems of level 1 (default: all 14)")
+    parser.add_argument("rows", nargs="*", type=int, help="problems of level 1 (default: all 35)")
     parser.add_argument("--kernelbench", required=True, metavar="DIR", help="a checkout of the benchmark")
     parser.add_argument("--convtune", default="convtune", help="the command")
     parser.add_argument("--target", default="h100", help="a target of the command, or the GPU that is here: --target cuda:0")
-    parser.add_argument("--kinds", nargs="+", default=list(PRECISIONS), choices=[*PRECISIONS, *HALVES])
+    parser.add_argument("--kinds", nargs="+", default=list(PRECISIONS), choices=[*PRECISIONS, *HALVES, "passing"],
+                        help="passing: of each row the one that passes")
+    parser.add_argument("--formats", nargs="+", default=["cuda", "triton"], choices=["cuda", "triton"])
     parser.add_argument("--out", required=True, metavar="DIR")
     args = parser.parse_args()
     out = Path(args.out)
@@ -50,12 +58,12 @@ def main():
     checker, failed = static_checker(args.kernelbench), 0
     where = ["--device", args.target] if args.target.startswith("cuda") else ["--target", args.target]
     for row in args.rows or ROWS:
-        for kind in args.kinds:
+        for kind in [passing(row)] if args.kinds == ["passing"] else args.kinds:
             if kind == "even" and row not in POINTWISE:
                 continue
             numbers = ["--dtype", HALVES[kind]] if kind in HALVES else ["--precision", "tf32" if kind == "even" else kind]
             for format_, words in (("cuda", where + ["--ties", "even"] * (kind == "even")), ("triton", [])):
-                if kind == "even" and format_ == "triton":
+                if format_ not in args.formats or kind == "even" and format_ == "triton":
                     continue
                 file = out / f"{row}_{kind}_{format_}.py"
                 subprocess.run([args.convtune, "export", "--class", problem_file(args.kernelbench, row), *numbers,
