@@ -1,0 +1,100 @@
+"""The numbers of one call of a model: its time, memory, kernels and error. Parts of torch_models.py."""
+
+import re
+import time
+
+
+def wait():
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def errors(exact, inputs, y):
+    """The error of y: the root mean square of its difference, and the share of equal largest numbers of an image."""
+    import torch
+
+    tf32 = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.benchmark = False
+    right = exact(*(one.float() if one.is_floating_point() else one for one in inputs))
+    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = tf32
+    error = (y.double() - right.double()).square().mean().sqrt() / right.double().square().mean().sqrt()
+    return float(error), float((y.argmax(1) == right.argmax(1)).float().mean())
+
+
+def timed(run, calls):
+    """Microseconds of each call, from the call to the device's last result."""
+    samples = []
+    for _ in range(calls):
+        wait()
+        begin = time.perf_counter()
+        run()
+        wait()
+        samples.append(1e6 * (time.perf_counter() - begin))
+    return samples
+
+
+def queued_us(run, calls=20):
+    """Microseconds a call where nobody waits for one before the next: without what the host and a launch cost."""
+    wait()
+    begin = time.perf_counter()
+    for _ in range(calls):
+        run()
+    wait()
+    return 1e6 * (time.perf_counter() - begin) / calls
+
+
+def peak_mib(run):
+    """The most memory that PyTorch holds in a call."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return 0
+    torch.cuda.reset_peak_memory_stats()
+    run()
+    wait()
+    return torch.cuda.max_memory_allocated() >> 20
+
+
+def kinds_of(kernels):
+    """Milliseconds of a call by kind of kernel: convolutions, changes of layout, copies (joining and padding, too), the rest."""
+    found = {"convolutions": 0.0, "layouts": 0.0, "copies": 0.0, "rest": 0.0}
+    for name, (_, us, _) in kernels.items():
+        name = name.lower()
+        kind = "rest"
+        if re.search(r"convtune::|conv|fprop|dgrad|wgrad|implicit_gemm|xmma|cutlass", name) and "triton_" not in name:
+            kind = "convolutions"
+        elif re.search(r"nchwtonhwc|nhwctonchw|transpose|permute", name):
+            kind = "layouts"
+        elif re.search(r"memcpy|memset|copy|catarray|constant_pad|fill", name):
+            kind = "copies"
+        elif name.startswith("triton_") and not set(re.split(r"_+", re.sub(r"^triton_\w\w\w_fused_|\d+$", "", name))) - {
+                "cat", "constant", "pad", "nd", "clone", "copy", "slice", "select", "view", "unsqueeze", "to", "convolution", ""}:
+            kind = "copies"
+        found[kind] += us / 1e3
+    return found
+
+
+def kernels_of(run, calls=5):
+    """Returns the GPU's work in one call, by kernel: {name: (times, microseconds, idle ones before it)}, most first."""
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    if not torch.cuda.is_available():
+        return {}
+    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+        for _ in range(calls):
+            run()
+        wait()
+    found, end = {}, None
+    events = [one for one in seen.events() if one.device_type == torch.autograd.DeviceType.CUDA]
+    for event in sorted(events, key=lambda one: one.time_range.start):
+        times, us, idle = found.get(event.name, (0, 0.0, 0.0))
+        before = 0.0 if end is None else max(event.time_range.start - end, 0.0)
+        idle += before / calls if before < 50 else 0.0  # else another call begins
+        found[event.name] = times + 1 / calls, us + event.device_time_total / calls, idle
+        end = max(end or 0.0, event.time_range.end)
+    return dict(sorted(found.items(), key=lambda one: -one[1][1]))
