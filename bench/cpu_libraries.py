@@ -2,7 +2,7 @@
 makes one in each worker process. A library is imported by load() and nowhere else.
 
 A class has `load()`, `versions()`, and `ways(problem, data)`: {what it is called: a function that runs once and leaves its
-output in `.output`, an array of (n, k, p, q) in any order of memory, or the reason why it cannot}. Nothing but the
+output in `.output`, an array of y's shape in any order of memory, or the reason why it cannot}. Nothing but the
 run is timed: weights are packed, models compiled and tensors laid before.
 """
 
@@ -11,7 +11,7 @@ import importlib
 import math
 import os
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -27,7 +27,7 @@ class Data:
 
 
 class Way:
-    """`run()` does the work once. `read()` gives the output as a NumPy array, (n, k, p, q), bf16 as uint16."""
+    """`run()` does the work once. `read()` gives the output as a NumPy array, channels first, bf16 as uint16."""
 
     def __init__(self, run, read, config=""):
         self.run, self.read, self.config = run, read, config
@@ -42,7 +42,7 @@ def attempt(make, *arguments):
 
 
 def even(problem):
-    return (problem.pad_top, problem.pad_left) == (problem.pad_bottom, problem.pad_right)
+    return problem.before == problem.behind
 
 
 class Library:
@@ -90,7 +90,8 @@ class Convtune(Library):
     def way(self, problem, data, line, algorithm=None, config=None):
         planned = self.module.Convolution(line, "cpu", algorithm, config)
         x, y, residual = self.tensors(problem, data)
-        packed = self.module.pack(planned, *(self.typed(problem, a) for a in (data.w, data.bias) if a is not None))
+        w = data.w.reshape(planned.problem.weight_shape)
+        packed = self.module.pack(planned, *(self.typed(problem, a) for a in (w, data.bias) if a is not None))
         x_at, packed_at, y_at = x.ctypes.data, packed.pointer, y.ctypes.data
         residual_at = 0 if residual is None else residual.ctypes.data
 
@@ -98,10 +99,12 @@ class Convtune(Library):
             """The output, which is then spoiled: the next way has to write its own."""
             output = y.copy()
             y.view(self.np.uint8).fill(255)  # NaN
-            return output.transpose((0, 3, 1, 2)) if problem.layout == "nhwc" else output
+            return self.np.moveaxis(output, -1, 1) if problem.layout == "nhwc" else output
 
-        run = (lambda: planned.run_tensors_raw(x=x_at, residual=residual_at, y=y_at, packed=packed_at)) \
-            if residual_at else (lambda: planned.run_raw(x_at, packed_at, y_at))
+        names = ("dy", "dx") if problem.transposed else ("x", "y")
+        tensors = dict(zip(names, (x_at, y_at), strict=True))
+        run = (lambda: planned.run_tensors_raw(**tensors, residual=residual_at, packed=packed_at)) \
+            if residual_at or problem.transposed else (lambda: planned.run_raw(x_at, packed_at, y_at))
         way = Way(run, read, f"{planned.plan.algorithm} {planned.plan.config}".rstrip())
         way.kept = planned, packed, x, y, residual
         return way
@@ -110,14 +113,15 @@ class Convtune(Library):
         """x, y and the residual (or None), the same for every way of a problem: the same code on two pairs of tensors differs by a tenth
         with the pages that they happen to lie in, and oneDNN is a way of its own and often convtune's plan."""
         if self.kept_for is not data:
-            order = (0, 2, 3, 1) if problem.layout == "nhwc" else (0, 1, 2, 3)
+            axes = range(2, data.x.ndim)
+            order = (0, *axes, 1) if problem.layout == "nhwc" else (0, 1, *axes)
 
             def laid(array):
                 there = self.at_lines([array.shape[axis] for axis in order], data.x.dtype)
                 there[...] = array.transpose(order)
                 return there
 
-            y = self.at_lines([(problem.n, problem.k, problem.p, problem.q)[axis] for axis in order], data.x.dtype)
+            y = self.at_lines([problem.y_shape[axis] for axis in order], data.x.dtype)
             self.kept_for = data
             self.kept = laid(data.x), y, None if data.residual is None else laid(data.residual)
         return self.kept
@@ -134,8 +138,7 @@ class Convtune(Library):
         return array if problem.dtype == "f32" else array.view(importlib.import_module("ml_dtypes").bfloat16)
 
     def ways(self, problem, data):
-        from problem_lines import to_line
-        line = to_line(replace(problem, name=""))
+        line = problem.key()
         if self.tune:
             self.module.tune(line, "cpu", self.tune, progress=False)
         algorithm, _, config = self.plan.partition(" ")
@@ -143,14 +146,13 @@ class Convtune(Library):
                 **self.rivals(problem, data)}
 
     def rivals(self, problem, data):
-        from problem_lines import to_line
-        line = to_line(replace(problem, name=""))
+        line = problem.key()
         return {f"onednn blocked={blocked}": attempt(self.way, problem, data, line, "onednn", f"blocked={blocked}")
                 for blocked in (0, 1)}
 
 
 class PyTorch(Library):
-    """F.conv2d in inference mode, channels first and channels last; a residual and an activation follow it in place
+    """F.conv1d to conv_transpose3d in inference mode, channels first and channels last; a residual and an activation follow it in place
     where PyTorch has them so."""
 
     def load(self):
@@ -163,8 +165,11 @@ class PyTorch(Library):
         return {"PyTorch": self.torch.__version__} | ({"PyTorch's oneDNN": inside} if inside else {})
 
     def way(self, problem, data, channels_last):
-        torch, a = self.torch, problem
-        order = torch.channels_last if channels_last else torch.contiguous_format
+        torch, a, axes = self.torch, problem, len(problem.strides)
+        if channels_last and axes == 1:
+            raise ValueError("PyTorch has no channels last of one axis")
+        last = torch.channels_last if axes == 2 else torch.channels_last_3d
+        order = last if channels_last else torch.contiguous_format
 
         def tensor(array):
             found = torch.from_numpy(array)
@@ -172,15 +177,17 @@ class PyTorch(Library):
 
         x, w = (tensor(array).clone().contiguous(memory_format=order) for array in (data.x, data.w))
         bias = None if data.bias is None else tensor(data.bias)
-        functional, padding = torch.nn.functional, (a.pad_top, a.pad_left) if even(a) else 0
-        margins = None if even(a) else (a.pad_left, a.pad_right, a.pad_top, a.pad_bottom)
-        strides, dilations, activate = (a.stride_h, a.stride_w), (a.dilation_h, a.dilation_w), self.activation(a)
+        functional, padding = torch.nn.functional, a.before if even(a) else 0
+        margins = None if even(a) else [pad for ends in zip(a.before[::-1], a.behind[::-1], strict=True) for pad in ends]
+        activate = self.activation(a)
+        convolve = getattr(functional, f"conv{'_transpose' if a.transposed else ''}{axes}d")
+        rest = (a.output_padding, a.groups, a.dilations) if a.transposed else (a.dilations, a.groups)
         residual = None if data.residual is None else tensor(data.residual).clone().contiguous(memory_format=order)
 
         def run():
             with torch.inference_mode():
                 image = functional.pad(x, margins) if margins else x
-                y = functional.conv2d(image, w, bias, strides, padding, dilations, a.groups)
+                y = convolve(image, w, bias, a.strides, padding, *rest)
                 way.output = activate(y if residual is None else y.add_(residual))
 
         def read():
@@ -223,9 +230,10 @@ class OnnxRuntime(Library):
         if data.bias is not None:
             inputs, constants = [*inputs, "b"], [*constants, constant("b", data.bias)]
         values = [helper.make_tensor_value_info("x", kind, data.x.shape)]
-        nodes = [helper.make_node("Conv", inputs, ["sum"], kernel_shape=[a.r, a.s],
-                                  strides=[a.stride_h, a.stride_w], dilations=[a.dilation_h, a.dilation_w],
-                                  pads=[a.pad_top, a.pad_left, a.pad_bottom, a.pad_right], group=a.groups)]
+        more = {"output_padding": a.output_padding} if a.transposed else {}
+        nodes = [helper.make_node("ConvTranspose" if a.transposed else "Conv", inputs, ["sum"],
+                                  kernel_shape=a.w_shape[2:], strides=a.strides, dilations=a.dilations,
+                                  pads=[*a.before, *a.behind], group=a.groups, **more)]
         if data.residual is not None:
             values.append(helper.make_tensor_value_info("residual", kind, data.residual.shape))
             nodes.append(helper.make_node("Add", ["sum", "residual"], ["added"]))
@@ -243,7 +251,7 @@ class OnnxRuntime(Library):
             nodes.append(helper.make_node(operator, [last], ["y"], **attributes))
         nodes[-1].output[0] = "y"
         graph = helper.make_graph(nodes, "convolution", values,
-                                  [helper.make_tensor_value_info("y", kind, (a.n, a.k, a.p, a.q))], constants)
+                                  [helper.make_tensor_value_info("y", kind, a.y_shape)], constants)
         opset = [helper.make_opsetid("", 20 if a.dtype == "f32" else 22)]
         return helper.make_model(graph, opset_imports=opset, ir_version=10)
 
@@ -253,7 +261,7 @@ class OnnxRuntime(Library):
         options.log_severity_level = 4
         session = self.module.InferenceSession(self.model(problem, data).SerializeToString(), options,
                                                 providers=["CPUExecutionProvider"])
-        y = self.np.empty((problem.n, problem.k, problem.p, problem.q), data.x.dtype)
+        y = self.np.empty(problem.y_shape, data.x.dtype)
         binding = session.io_binding()
         binding.bind_input("x", "cpu", 0, data.x.dtype, data.x.shape, data.x.ctypes.data)
         if data.residual is not None:
@@ -283,6 +291,8 @@ class OpenVino(Library):
     def way(self, problem, data):
         a, ov, operators = problem, self.module, self.operators
         kind = ov.Type.f32 if a.dtype == "f32" else ov.Type.bf16
+        if a.transposed:
+            raise ValueError("transposed layers are not asked of OpenVINO here")
 
         def tensor(array, shape):
             return ov.Tensor(array, ov.Shape(list(shape)), kind)
@@ -291,10 +301,9 @@ class OpenVino(Library):
         shape = data.w.shape if a.groups == 1 else (a.groups, a.k // a.groups, *data.w.shape[1:])
         w = operators.constant(tensor(data.w, shape), shared_memory=False)
         convolve = operators.convolution if a.groups == 1 else operators.group_convolution
-        y = convolve(x, w, [a.stride_h, a.stride_w], [a.pad_top, a.pad_left], [a.pad_bottom, a.pad_right],
-                     [a.dilation_h, a.dilation_w])
+        y = convolve(x, w, list(a.strides), list(a.before), list(a.behind), list(a.dilations))
         if data.bias is not None:
-            y = operators.add(y, operators.constant(tensor(data.bias, (1, a.k, 1, 1)), shared_memory=False))
+            y = operators.add(y, operators.constant(tensor(data.bias, (1, a.k, *[1] * len(a.strides))), shared_memory=False))
         inputs = [x]
         if data.residual is not None:
             inputs.append(operators.parameter(list(data.residual.shape), kind))
@@ -311,7 +320,7 @@ class OpenVino(Library):
             ov.Model([y], inputs, "convolution"), "CPU",
             {"INFERENCE_NUM_THREADS": self.threads, "NUM_STREAMS": 1, "PERFORMANCE_HINT": "LATENCY",
              "INFERENCE_PRECISION_HINT": a.dtype})
-        request, out = compiled.create_infer_request(), self.np.empty((a.n, a.k, a.p, a.q), data.x.dtype)
+        request, out = compiled.create_infer_request(), self.np.empty(a.y_shape, data.x.dtype)
         request.set_input_tensor(0, tensor(data.x, data.x.shape))
         if data.residual is not None:
             request.set_input_tensor(1, tensor(data.residual, data.residual.shape))

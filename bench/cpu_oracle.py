@@ -19,8 +19,8 @@ def make_data(problem):
         return values if problem.dtype == "f32" else (values.view(np.uint32) >> 16).astype(np.uint16)
 
     a = problem
-    return Data(uniform(a.n, a.c, a.h, a.w), uniform(a.k, a.c // a.groups, a.r, a.s), uniform(a.k) if a.bias else None,
-                uniform(a.n, a.k, a.p, a.q) if a.residual else None)
+    return Data(uniform(*a.x_shape), uniform(*a.w_shape), uniform(a.k) if a.bias else None,
+                uniform(*a.y_shape) if a.residual else None)
 
 
 def as_floats(data):
@@ -57,17 +57,18 @@ class Oracle:
     def __init__(self, a):
         import numpy as np
         random, data = np.random.default_rng(2), make_data(a)
-        count = min(SAMPLES, a.n * a.k * a.p * a.q)
+        count = min(SAMPLES, math.prod(a.y_shape))
         self.np, self.problem = np, a
-        self.at = n, k, p, q = tuple(random.integers(0, extent, count) for extent in (a.n, a.k, a.p, a.q))
-        padded = np.pad(data.x, ((0, 0), (0, 0), (a.pad_top, a.pad_bottom), (a.pad_left, a.pad_right)))
-        channels = a.c // a.groups
-        first, h, v = k // (a.k // a.groups) * channels, p * a.stride_h, q * a.stride_w
+        self.at = n, k, *_ = tuple(random.integers(0, extent, count) for extent in a.y_shape)
+        channels, filters = a.c // a.groups, a.k // a.groups
+        first = k // filters * channels
         values, magnitudes = np.zeros(count), np.zeros(count)
         for i in range(count):
-            seen = padded[n[i], first[i]:first[i] + channels, h[i]:h[i] + a.dilation_h * (a.r - 1) + 1:a.dilation_h,
-                          v[i]:v[i] + a.dilation_w * (a.s - 1) + 1:a.dilation_w]
-            products = widen(seen) * widen(data.w[k[i]])
+            taps, pixels = zip(*(self.met(axis, int(at[i])) for axis, at in enumerate(self.at[2:])), strict=True)
+            of_group = np.arange(first[i], first[i] + channels)
+            w = data.w[of_group, k[i] % filters] if a.transposed else data.w[k[i]]
+            w = w[np.ix_(np.arange(channels), *taps)]
+            products = widen(data.x[n[i]][np.ix_(of_group, *pixels)]) * widen(w)
             values[i], magnitudes[i] = products.sum(), abs(products).sum()
         if a.bias:
             values += widen(data.bias)[k]
@@ -77,11 +78,24 @@ class Oracle:
             magnitudes += abs(widen(data.residual)[self.at])
         self.values, self.magnitudes = activate(values, *a.activation), magnitudes
 
+    def met(self, axis, at):
+        """(taps, the pixels of x that they meet) of the output at `at`, along an axis."""
+        a, np = self.problem, self.np
+        taps = np.arange(a.w_shape[2 + axis])
+        if a.transposed:
+            pixels = at + a.before[axis] - taps * a.dilations[axis]
+            taps, pixels = (some[pixels % a.strides[axis] == 0] for some in (taps, pixels))
+            pixels = pixels // a.strides[axis]
+        else:
+            pixels = at * a.strides[axis] - a.before[axis] + taps * a.dilations[axis]
+        inside = (pixels >= 0) & (pixels < a.x_shape[2 + axis])
+        return taps[inside], pixels[inside]
+
     def judge(self, sampled):
         """(the greatest error against the values' root mean square, what is wrong or "")."""
         np, a = self.np, self.problem
         error = abs(sampled - self.values)
-        limit = 8 * 2.0**-24 * math.sqrt(a.c // a.groups * a.r * a.s + 1)
+        limit = 8 * 2.0**-24 * math.sqrt(math.prod(a.w_shape) // a.k + 1)
         # A bf16 output is rounded once, and a library may round the sum before the bias, the residual, the activation.
         rounding = 0.0 if a.dtype == "f32" else (2 + 2 * (a.residual or a.act not in ("none", "relu"))) * 2.0**-8
         limit += 0.0 if a.act in ("none", "relu") else 2.0**-20  # exponentials are approximated

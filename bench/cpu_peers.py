@@ -5,6 +5,7 @@ oneDNN's (plain, and in its best layout with both conversions counted), on a num
     scripts/setup_peers VENV                                         once: the libraries
     VENV/bin/python bench/cpu_peers.py alexnet_conv1 --batch 8       one row
     VENV/bin/python bench/cpu_peers.py --suite body --batch 1 --threads 1 --tune 30 --json body.json
+    VENV/bin/python bench/cpu_peers.py --layers bench/cpu_axes.txt       1-D, 3-D and transposed layers
 
 Every library lives in a process of its own that may run on the first --threads processors and no others. Out of
 its turn a process is stopped whole (SIGSTOP), so that no pool of threads spins while another is timed. A turn warms
@@ -42,10 +43,11 @@ from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from cpu_axes import load_layers  # noqa: E402
 from cpu_libraries import LIBRARIES  # noqa: E402
 from cpu_oracle import Oracle, as_floats, make_data, widen  # noqa: E402
 from peers import TIE, table, write  # noqa: E402
-from problem_lines import ACTIVATIONS, NUMBER, SUITES, BadInput, find, load_suite, to_line  # noqa: E402
+from problem_lines import ACTIVATIONS, NUMBER, SUITES, BadInput, find, load_suite  # noqa: E402
 
 MIN_ROUNDS = 5
 F32 = " f32"  # behind the names of the others' ways of the same in fp32, beside a bf16 problem
@@ -212,7 +214,7 @@ def measure(workers, problem, seconds, busy):
     timed = {p["name"]: p["time_us"] for p in providers if not p.get("failure")}
     own = timed.pop("convtune", 0)
     best = min(timed, key=timed.get, default=None)
-    return {"case": problem.name, "problem": to_line(problem), "device": "",
+    return {"case": problem.name, "problem": problem.line(), "device": "",
             "roofline": {"floor_us": 0, "bound": ""}, "gflop": problem.flops / 1e9, "providers": providers,
             "best_peer": best, "speedup": timed[best] / own if best and own else None}
 
@@ -270,6 +272,7 @@ def arguments(argv):
     parser.add_argument("problem", nargs="*", metavar="PROBLEM",
                         help="case names or benchdnn lines; words like layout=nhwc dtype=bf16 belong to the one before")
     parser.add_argument("--suite", help=f"all problems of {', '.join(SUITES)}, all, or of a file")
+    parser.add_argument("--layers", metavar="FILE", help="1-D, 3-D and transposed layers: lines of convtune's problems")
     parser.add_argument("--batch", type=int, metavar="N", help="use this batch size instead of the problem's (mb)")
     parser.add_argument("--layout", choices=("nchw", "nhwc"), help="convtune's and oneDNN's, instead of the problem's")
     parser.add_argument("--dtype", choices=("f32", "bf16"), help="of all tensors, instead of the problem's")
@@ -298,8 +301,9 @@ def arguments(argv):
     if options.resume and not options.json:
         raise BadInput("--resume goes on with the file that --json names, and there is none")
     problems = find(options.problem) + (load_suite(options.suite) if options.suite else [])
+    problems += load_layers(options.layers) if options.layers else []
     if not problems:
-        raise BadInput("no problem given: name a case, write a benchdnn line, or use --suite")
+        raise BadInput("no problem given: name a case, write a benchdnn line, or use --suite or --layers")
     changes = {key: value for key, value in
                {"n": options.batch, "layout": options.layout, "dtype": options.dtype, "act": options.act,
                 "residual": options.residual or None}.items() if value is not None}
@@ -310,7 +314,7 @@ def arguments(argv):
         if problem.n < 1:
             raise BadInput(f"a batch of {problem.n} has nothing to measure")
         if problem.dtype == "f16" or problem.precision not in ("auto", "fp32" if problem.dtype == "f32" else "bf16"):
-            raise BadInput(f"{to_line(problem)}: f32 and bf16 tensors at their own precision are compared here")
+            raise BadInput(f"{problem.line()}: f32 and bf16 tensors at their own precision are compared here")
     return options, problems, set(processors[:options.threads])
 
 
@@ -338,7 +342,7 @@ def main(argv):
                           for key in ("device", "threads", "versions", "busy", "offset")):
             raise BadInput(f"{options.json} was measured with {before['environment']}, and this is {where}")
         for problem in problems:
-            if any(row["problem"] == to_line(problem) for row in rows):
+            if any(row["problem"] == problem.line() for row in rows):
                 continue
             row = measure(workers, problem, options.seconds, Busy(options.busy, processors))
             row["device"] = where["fingerprint"]

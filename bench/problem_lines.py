@@ -65,11 +65,23 @@ class Problem:
     def flops(self):
         return 2 * self.n * self.k * self.p * self.q * (self.c // self.groups) * self.r * self.s
 
+    transposed = False
+    x_shape = property(lambda self: (self.n, self.c, self.h, self.w))
+    w_shape = property(lambda self: (self.k, self.c // self.groups, self.r, self.s))
+    y_shape = property(lambda self: (self.n, self.k, self.p, self.q))
+    strides = property(lambda self: (self.stride_h, self.stride_w))
+    dilations = property(lambda self: (self.dilation_h, self.dilation_w))
+    before = property(lambda self: (self.pad_top, self.pad_left))
+    behind = property(lambda self: (self.pad_bottom, self.pad_right))
+
     @property
     def activation(self):
         """The activation's name and its parameters: ("clip", [0.0, 6.0])."""
         name, *parameters = self.act.split(":")
         return name, [float(parameter) for parameter in parameters]
+
+    def line(self):
+        return to_line(self)
 
     def key(self):
         """The shortest line for it, without the name: what convtune prints."""

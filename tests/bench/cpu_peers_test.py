@@ -17,6 +17,7 @@ sys.path.insert(0, str(BENCH))
 import cpu_libraries  # noqa: E402
 import cpu_oracle  # noqa: E402
 import cpu_peers  # noqa: E402
+from cpu_axes import Layer  # noqa: E402
 from problem_lines import parse  # noqa: E402
 
 
@@ -127,6 +128,17 @@ class Workers(unittest.TestCase):
         self.assertEqual(oracle.judge(y[oracle.at])[1], "")
         y[oracle.at[0][5], oracle.at[1][5], oracle.at[2][5], oracle.at[3][5]] += 1e-4
         self.assertIn("double precision says", oracle.judge(y[oracle.at])[1])
+
+    def test_the_oracle_knows_transposed_rows(self):
+        import numpy as np
+        layer = Layer((1, 4, 5), (4, 3, 4), (1, 6, 12), 2, (2,), (1,), (1,), (0,), True, "none", False, False, "", "")
+        self.assertEqual(layer.output_padding, (1,))
+        oracle, data, y = cpu_oracle.Oracle(layer), cpu_oracle.make_data(layer), np.zeros((1, 6, 12))
+        for c, k, tap, i in np.ndindex(4, 6, 4, 5):
+            if c // 2 == k // 3 and 0 <= 2 * i + tap - 1 < 12:
+                y[0, k, 2 * i + tap - 1] += float(data.x[0, c, i]) * float(data.w[c, k % 3, tap])
+        self.assertTrue(np.allclose(oracle.values, y[oracle.at], atol=1e-12))
+        self.assertEqual(layer.flops, 2 * 5 * 4 * 3 * 4)
 
     def test_the_oracle_knows_every_epilogue(self):
         import numpy as np
