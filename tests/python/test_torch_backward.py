@@ -262,3 +262,25 @@ def test_flops_are_counted_as_pytorchs(case):
             run(dy, x, w, None, *rest, (True, True, False))
         found.append(counter.get_total_flops())
     assert found[0] == found[1] > 0
+
+
+@pytest.mark.parametrize("of", ["x", "weight", "bias"])
+@pytest.mark.parametrize("way", ["batched", "forward mode"])
+def test_batched_and_forward_mode_gradients_are_pytorchs(way, of):
+    _, x, w, how = layer("cpu", "3x3")
+    ours = convtune.nn.Conv2d(8, 6, 3, padding=1)
+    theirs = torch.nn.Conv2d(8, 6, 3, padding=1)
+    theirs.load_state_dict(ours.state_dict())
+    ours.choices = chosen("cpu", x, w, how, torch.float32).choices
+    dys, found = torch.rand(3, 2, 6, 9, 7), []
+    for module in (ours, theirs):
+        leaf = x.clone().requires_grad_()
+        asked = leaf if of == "x" else getattr(module, of)
+        y = module(leaf)
+        if way == "batched":
+            found.append(torch.autograd.grad(y, asked, dys, is_grads_batched=True)[0])
+            continue
+        with torch.autograd.forward_ad.dual_level():
+            dual = torch.autograd.forward_ad.make_dual(dys[0], dys[1])
+            found.append(torch.autograd.forward_ad.unpack_dual(torch.autograd.grad(y, asked, dual)[0]).tangent)
+    assert_near(*found)

@@ -106,7 +106,7 @@ def test_graphs_without_convolutions_are_inductors(monkeypatch):
 
 
 def test_each_direction_by_itself():
-    """Where one direction has a plan, the other stays in PyTorch's operator."""
+    """A direction without a plan stays in PyTorch's operator beside one that has a plan."""
     from torch.fx.experimental.proxy_tensor import make_fx
 
     def run(dy, x, w):

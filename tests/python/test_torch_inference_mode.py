@@ -69,6 +69,16 @@ def test_parameters_stay_where_they_are(decided):
     assert model.tied.weight is model.own.weight and model.own.weight.mark == "mine"
 
 
+def test_optimizers_that_were_there_train_the_model(decided):
+    model = made_in_inference_mode()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    optimized(model, X)
+    before = model.own.weight.detach().clone()
+    model.train()(X).square().sum().backward()
+    optimizer.step()
+    assert not torch.equal(model.own.weight, before)
+
+
 def test_ordinary_parameters_are_left(decided):
     model = Model().eval()
     before = [id(one) for one in [*model.parameters(), *model.buffers()]]

@@ -117,6 +117,18 @@ def test_the_callers_own_step_is_measured(decided, any_kernel):
     assert seen and all(one is model for one in seen)
 
 
+def test_a_step_of_a_model_in_eval_mode_leaves_it_so(decided, any_kernel):
+    model, random = small().eval(), torch.random.get_rng_state()
+
+    def step(model):
+        model.train().zero_grad()
+        model(nn.functional.dropout(X)).sum().backward()
+
+    optimized(model, X, train=step)
+    assert torch.equal(torch.random.get_rng_state(), random)
+    assert not any(module.training for module in model.modules())
+
+
 def test_what_cannot_be_trained_is_said(decided, any_kernel):
     with pytest.raises(InvalidArgument, match="all of the model's are frozen"):
         optimized(small().requires_grad_(False), X, train=True)
@@ -255,7 +267,7 @@ def test_ddp(decided, any_kernel, tmp_path):
 
 @each_device
 def test_compiled_steps(decided, any_kernel, device):
-    """Where a forward was not chosen, the compiler sees PyTorch's convolution."""
+    """The compiler sees PyTorch's convolution in the place of a forward that was not chosen."""
     x = X.to(device)
     model, theirs = swapped(device)
     for at in (0, 3):

@@ -26,7 +26,7 @@ from .batches import ANY_BATCH
 from .how import How
 from .layout import empty, laid, output_last, wants_channels_last
 from .native import define
-from .ordinary import is_ordinary, is_transformed
+from .ordinary import is_batched, is_ordinary, is_transformed
 from .run import TYPES, Planned, as_recorded, choice, launched, pads_of, problem_for, read_as, refuse_in_capture
 
 __all__ = ["backward_of", "conv_backward", "gradient_problem", "gradients", "pytorch_gradients"]
@@ -154,9 +154,9 @@ def gradients(
 def backward_of(
     grad: Tensor, x: Tensor, weight: Tensor, bias_type: torch.dtype | None, how: How, mask: Sequence[bool]
 ) -> _Gradients:
-    """`gradients` for autograd. PyTorch's where they record gradients themselves; of traced tensors the operator where a
+    """`gradients` for autograd. PyTorch's where they record gradients themselves or are batched; of traced tensors the operator where a
     plan is proven, and PyTorch's for the rest, so that compilers see it."""
-    if torch.is_grad_enabled() or is_transformed():
+    if torch.is_grad_enabled() or is_transformed() or is_batched(grad):
         return pytorch_gradients(grad, x, weight, bias_type, how, mask)
     if is_ordinary(grad, x, weight):
         return gradients(grad, x, weight, bias_type, how, mask)

@@ -31,10 +31,10 @@ _CONTESTS_SECONDS = 60.0  # after which none is begun
 
 
 @contextlib.contextmanager
-def _untouched(model: torch.nn.Module) -> Iterator[None]:
-    """Forwards in training mode move buffers and random numbers: put back."""
+def _untouched(model: torch.nn.Module, trains: bool) -> Iterator[None]:
+    """Forwards in training mode, and steps of training in any, move buffers and random numbers: put back."""
     devices = {tensor.get_device() for tensor in model.parameters() if tensor.is_cuda}
-    if not any(module.training for module in model.modules()):
+    if not trains and not any(module.training for module in model.modules()):
         yield
         return
     buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
@@ -68,7 +68,7 @@ def _measure(
     """The report, and the swaps to be made. The model is as it was."""
     training = model.training or step is not None
     kept = contextlib.nullcontext() if step is None else unchanged(model)
-    with _untouched(model), kept, torch.set_grad_enabled(training):
+    with _untouched(model, step is not None), kept, torch.set_grad_enabled(training):
         plain = bool(mode) or step is not None
         behind = {} if plain else followers(model)
         found, functional = find(model, lambda: model(*args, **kwargs), behind, not plain, step is not None)

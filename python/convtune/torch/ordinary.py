@@ -8,11 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["is_ordinary", "is_transformed"]
+__all__ = ["is_batched", "is_ordinary", "is_transformed"]
 
 _plain = (Tensor, torch.nn.Parameter)
 _dispatch_modes: Any = torch._C._len_torch_dispatch_stack
 _tracing_state: Any = torch._C._get_tracing_state
+_has_storage: Any = torch._C._has_storage
+_forward_mode: Any = torch.autograd.forward_ad
 _transform: Any = torch._C._functorch.peek_interpreter_stack
 
 
@@ -31,5 +33,10 @@ def is_ordinary(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor
 
 
 def is_transformed() -> bool:
-    """True within one of torch.func's transforms."""
-    return _transform() is not None
+    """True within one of torch.func's transforms, or where gradients in forward mode are recorded."""
+    return _transform() is not None or _forward_mode._current_level >= 0
+
+
+def is_batched(tensor: Tensor) -> bool:
+    """True of one that stands for many, as gradients of torch.autograd.grad(..., is_grads_batched=True)."""
+    return type(tensor) is Tensor and not _has_storage(tensor)

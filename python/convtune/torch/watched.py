@@ -3,6 +3,7 @@ not written to since, as PyTorch counts."""
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -29,14 +30,12 @@ PLANS.cleared.append(forget_all)
 
 
 def make_watchable(model: nn.Module) -> None:
-    """Exchanges parameters and buffers that were made in inference mode for ordinary ones over the same memory: PyTorch
-    counts the writes to those. What is tied stays so."""
-    made: dict[int, tuple[Tensor, Tensor]] = {}
-    for module in model.modules():
-        for own in (module._parameters, module._buffers):
-            for name, one in own.items():
-                if type(one) in (Tensor, nn.Parameter) and one.is_inference():
-                    own[name] = made.setdefault(id(one), (one, _ordinary(one)))[1]  # type: ignore[assignment]
+    """Makes parameters and buffers that were made in inference mode ordinary ones over the same memory: PyTorch counts the
+    writes to those. They stay the same objects, which an optimizer may hold."""
+    for one in [*model.parameters(), *model.buffers()]:
+        if type(one) in (Tensor, nn.Parameter) and one.is_inference():
+            with contextlib.suppress(RuntimeError):  # of tensors that others refer to, whose weights are packed in every call
+                torch.utils.swap_tensors(one, _ordinary(one))
 
 
 def _ordinary(tensor: Tensor) -> Tensor:

@@ -47,6 +47,7 @@ def unchanged(model: torch.nn.Module) -> Iterator[None]:
     """Parameters, their gradients, buffers and the modes of modules as they were: steps of training move all of them."""
     before = [(one, one.detach().clone(), one.grad) for one in model.parameters()]
     buffers = [(one, one.detach().clone()) for one in model.buffers()]
+    modes = [(module, module.training) for module in model.modules()]
     for one, _, _ in before:
         one.grad = None
     try:
@@ -58,6 +59,8 @@ def unchanged(model: torch.nn.Module) -> Iterator[None]:
                 one.grad = grad
             for one, value in buffers:
                 one.copy_(value)
+        for module, training in modes:
+            module.training = training
 
 
 def peak_bytes(run: Callable[[], object], device: torch.device) -> int:
