@@ -175,7 +175,7 @@ void Fleet::take(Place& place, int status) {
   for (const std::string& warning : said(messages, "warning")) print_warning(warning);
   const int code = WIFEXITED(status) ? WEXITSTATUS(status) : kInternal;
   std::vector<ReportRow> rows;
-  std::string unread;  // a full disk leaves half a report, which is as none
+  std::string unread;  // a full disk leaves half a report, which counts as none
   try {
     if (std::error_code none; fs::exists(report, none))
       rows = std::get<std::vector<ReportRow>>(load_report(report.string()).content);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "convtune/convolution.h"
 #include "plan/algorithms.h"
 #include "plan/recorded_batches.h"
 #include "problem/element.h"
@@ -205,7 +206,9 @@ Plan choose_recorded(const ConvProblem& resolved, const DeviceInfo& device) {
   const Algorithm& algorithm = find_algorithm(device.device.kind, record->algorithm);
   if (algorithm.vendor() || algorithm.reference())
     throw Error(ErrorKind::unsupported,
-                fmt::format("the record of {} keeps {}", to_string(resolved), record->algorithm));
+                fmt::format("the record of {} on {} keeps {}, which is not one of convtune's own algorithms; "
+                            "`{}` chooses among those",
+                            to_string(resolved), to_string(device.device), record->algorithm, kOurs));
   return plan_by(*record, resolved, device);
 }
 

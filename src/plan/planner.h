@@ -34,8 +34,8 @@ Plan choose(const ConvProblem& resolved, const DeviceInfo& device);
 // The best of the algorithms that have a source, whatever the vendor's library has: for callers who cannot
 // run that one, or have it already. Throws as choose does.
 Plan choose_ours(const ConvProblem& resolved, const DeviceInfo& device);
-// Ours that a record proves, of this batch or another. Throws Error{unsupported} where there is none, or the
-// record keeps the vendor's.
+// One of convtune's own algorithms that a record proves, of this batch or another. Throws Error{unsupported}
+// where there is none, or the record keeps the vendor's.
 Plan choose_recorded(const ConvProblem& resolved, const DeviceInfo& device);
 // Whatever choose answers where there are no records. `ours_only`: of the algorithms that have a source.
 Plan first_guess(const ConvProblem& resolved, const DeviceInfo& device, bool ours_only = false);

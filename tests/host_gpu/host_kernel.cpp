@@ -2,9 +2,8 @@
 //   host_kernel ALGORITHM PROBLEM [CONFIG] [MODE] [special | denormal]
 // Without a config it takes the first that the algorithm lists. The mode is words of settings_of()
 // (launch.cpp). With `special` tensors have NaN and infinities, with `denormal` such numbers, else integers.
-// Tests print such lines; `gdb
-// --args` goes before them. Exits with 0 where the result is right, with 1 where it is not, and with 2 where
-// it was asked for what there is not.
+// Tests print such lines; `gdb --args` goes before them. Exits with 0 where the result is right, with 1 where
+// it is not, and with 2 where it was asked for what there is not.
 #include <fmt/format.h>
 
 #include <algorithm>

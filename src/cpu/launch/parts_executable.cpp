@@ -37,7 +37,7 @@ struct Along {
   int64_t begin, end, first, stride;
 
   Along(const PartAxis& axis, int64_t positions, int64_t residue) : stride(axis.stride) {
-    const int64_t at = residue * axis.step - axis.crop;  // of position 0
+    const int64_t at = residue * axis.step - axis.crop;  // position 0's place
     begin = at < 0 ? (-at + stride - 1) / stride : 0;
     end = at < axis.extent ? std::min((axis.extent - 1 - at) / stride + 1, positions) : 0;
     first = at + begin * stride;

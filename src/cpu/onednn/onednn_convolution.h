@@ -21,7 +21,8 @@ OnednnDesc onednn_output(const ConvProblem&);  // of the residual too
 OnednnDesc onednn_weights(const ConvProblem&);
 OnednnDesc onednn_bias(const ConvProblem&);  // none where there is no bias
 
-// Throws Error{unsupported} where oneDNN has no implementation. Of backward weights: the gradient.
+// Throws Error{unsupported} where oneDNN has no implementation. In backward weights it describes the
+// gradient.
 OnednnPrimitiveDesc describe_convolution(const ConvProblem&, const OnednnConfig&);
 
 }  // namespace convtune::cpu

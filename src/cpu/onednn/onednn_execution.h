@@ -1,5 +1,5 @@
-// What runs of oneDNN's primitives have in common: threads and signals around them, conversions of order, and
-// workspaces that threads lend each other.
+// The common ground of runs of oneDNN's primitives: threads and signals around them, conversions of order,
+// and workspaces that threads lend each other.
 #pragma once
 
 #include <fmt/format.h>
@@ -79,7 +79,7 @@ class Conversion {
   OnednnPrimitive primitive_;
 };
 
-// What runs write to: one for each thread that is inside run().
+// Workspaces that no run writes to now: there is one for each thread that was inside run() at a time.
 template <class Workspace>
 class Idle {
  public:

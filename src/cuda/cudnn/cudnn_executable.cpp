@@ -226,7 +226,7 @@ class CudnnExecutable final : public Executable {
   const int device_;
   CudnnSession& session_;
   const std::shared_ptr<const CudnnPlan> plan_;
-  const CudnnSide filter_;  // of one output channel
+  const CudnnSide filter_;  // a filter: one output channel's weights
   const Transpose convert_weights_;
   const CudnnSide read_, written_;
   const Transpose convert_input_, convert_cache_, convert_residual_, convert_output_;

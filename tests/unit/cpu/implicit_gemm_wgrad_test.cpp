@@ -4,6 +4,8 @@
 
 #include <cmath>
 #include <limits>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "base/random_bits.h"
@@ -89,6 +91,15 @@ TEST(ImplicitGemmWgrad, IsExactOnRandomProblems) {
   EXPECT_GT(checked, 20);
 }
 
+TEST(ImplicitGemmWgrad, OffersEachConfigOnce) {
+  for (const char* const text : kProblems) {
+    const std::vector<Config> offered = wgrad().candidates(problem_of(text), info());
+    std::set<std::string> texts;
+    for (const Config& config : offered) texts.insert(to_string(config));
+    EXPECT_EQ(texts.size(), offered.size()) << text;
+  }
+}
+
 // dw and dbias of tensors with numbers of all sizes.
 std::vector<float> result(const ConvProblem& problem, const WgradConfig& config, int threads) {
   std::vector<float> x(static_cast<std::size_t>(problem.input_elements())),
@@ -124,7 +135,7 @@ TEST(ImplicitGemmWgrad, SpreadsInfinitiesToTheWeightsThatMeetThem) {
   const ConvProblem problem = problem_of("mb1ic2ih3oc2kh3ph1 bias=0");
   const float inf = std::numeric_limits<float>::infinity();
   std::vector<float> x(18, 1), dy(18, 0), dw(36);
-  dy[0] = inf;  // of filter 0, in the corner: taps above and left of it are padding
+  dy[0] = inf;  // filter 0's corner: taps above and left of it are padding
   wgrad()
       .build(problem, info(), wgrad().candidates(problem, info()).front())
       ->run({.x = x.data(), .dy = dy.data(), .dw = dw.data()}, nullptr, nullptr);

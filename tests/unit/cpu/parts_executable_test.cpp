@@ -42,7 +42,7 @@ TEST(PartsExecutable, LeavesZerosWhereNoTapMeets) {
   EXPECT_GE(checked, 12);
 }
 
-// What an epilogue makes of no sum is more than zeros.
+// An epilogue turns an empty sum into more than a zero.
 TEST(PartsExecutable, RefusesThemWithAnEpilogue) {
   for (const char* const words : {"bias=1", "bias=0 residual=1", "bias=0 act=sigmoid"}) {
     const ConvProblem problem = parse_problem("mb2ic7ih9oc5kh1sh2 dir=bwd_d " + std::string(words));

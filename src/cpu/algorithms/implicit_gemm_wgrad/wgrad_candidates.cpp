@@ -3,16 +3,18 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "contract/abilities.h"
 #include "cpu/algorithms/implicit_gemm_wgrad/wgrad_kernels.h"
 #include "cpu/launch/ranked.h"
 #include "cpu/tile/instruction_sets.h"
+#include "cpu/tile/memory_plan.h"
 
 namespace convtune::cpu {
 namespace {
 
-constexpr std::int64_t kMostPartialBytes = std::int64_t{64} << 20;  // of all splits
+constexpr std::int64_t kMostPartialBytes = std::int64_t{64} << 20;  // the partial sums of all splits
 
 }  // namespace
 
@@ -51,7 +53,7 @@ double wgrad_cycles(const ConvProblem& problem, const DeviceInfo& info, const Wg
   // Two multiply-adds a cycle; depthwise, two loads are for each of them.
   const double products = pixels * number(g.tiles) * number(g.tile) * all_tasks / lanes;
   const double multiply = products * (g.depthwise ? 1.0 : 0.55);
-  // Of each tile and chunk: a call, and sums that are read and written.
+  // Each tile and chunk is a call, and has sums that are read and written.
   const double calls = chunks * number(g.tiles) * all_tasks * (25 + 2 * number(g.tile) / lanes);
   const double panels = chunks * all_tasks *
                         (number(g.x_pixels) * number(g.x_blocks) * (4 + 1.5 * number(g.x_block) / lanes) +
@@ -70,24 +72,23 @@ std::vector<WgradConfig> wgrad_candidates(const ConvProblem& problem, const Devi
     if (wgrad_accepts(problem, info, config) && wgrad_geometry(problem, config).memory.fits())
       configs.push_back(config);
   };
+  const std::int64_t group_filters = depthwise ? problem.k : problem.k / problem.groups;
+  std::set<int> rows_of_chunk;
+  for (const std::int64_t pixels : {64, 192, 512})
+    rows_of_chunk.insert(static_cast<int>(std::clamp<std::int64_t>(ceil_div(pixels, q), 1, p)));
   for (int bits = widest_vector_bits(info); bits >= 128; bits /= 2)
     for (int vectors = depthwise ? kMaxEachVectors : kMaxWgradVectors; vectors >= 1; --vectors)
       for (int words = 0; words <= (depthwise ? 0 : 1); ++words)
-        for (const std::int64_t of_chunk : {64, 192, 512})
+        for (const int rows : rows_of_chunk)
           for (const int filters : {0, 32, 64, 128})
-            for (const int splits : {1, 2, 4, 8, 16, 32}) {
-              const std::int64_t rows = std::clamp<std::int64_t>((of_chunk + q - 1) / q, 1, p);
-              const WgradConfig config{.vector_bits = bits,
-                                       .vectors = vectors,
-                                       .words = words,
-                                       .rows = static_cast<int>(std::min<std::int64_t>(rows, 1 << 30)),
-                                       .filters = filters,
-                                       .splits = splits};
-              if (splits > 8 * info.units ||
-                  (filters != 0 && filters >= problem.k / problem.groups && !depthwise))
-                continue;
-              add(config);
-            }
+            for (const int splits : {1, 2, 4, 8, 16, 32})
+              if (splits <= 8 * info.units && filters < group_filters)
+                add({.vector_bits = bits,
+                     .vectors = vectors,
+                     .words = words,
+                     .rows = rows,
+                     .filters = filters,
+                     .splits = splits});
   if (configs.empty()) configs.push_back({.vector_bits = widest_vector_bits(info), .filters = 1});
   std::vector<Ranked<WgradConfig>> estimated;
   for (const WgradConfig& config : configs)

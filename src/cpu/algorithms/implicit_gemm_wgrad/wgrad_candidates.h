@@ -13,7 +13,7 @@ namespace convtune::cpu {
 Support wgrad_supports(const ConvProblem& problem, const DeviceInfo& info);
 Support wgrad_accepts(const ConvProblem& problem, const DeviceInfo& info, const WgradConfig& config);
 
-// What a config is estimated to take, in core cycles over all threads.
+// A config's estimated time, in core cycles over all threads.
 double wgrad_cycles(const ConvProblem& problem, const DeviceInfo& info, const WgradConfig& config);
 
 // Valid configs, by ascending estimate of their time.

@@ -1,5 +1,5 @@
-// Where everything lies inside the gradient of weights: a product over output pixels of x, shifted by a tap,
-// and dy. Plain arithmetic.
+// Extents and offsets of the gradient of weights: a product over output pixels of x, shifted by a tap, and
+// dy. Plain arithmetic.
 //
 // Pixels come in chunks: some output rows of one frame. Of a chunk both tensors are copied into panels, in
 // blocks of channels that follow each other for every pixel:
@@ -43,12 +43,12 @@ struct WgradGeometry {
   WgradGeometry(const ConvProblem& problem, const WgradConfig& config, int lanes, int tile_rows);
 
   bool depthwise;
-  std::int64_t groups, channels, filters;  // of a group; depthwise, one group has all of them
+  std::int64_t groups, channels, filters;  // a group's; depthwise, one group has all of them
   std::int64_t taps;
   std::int64_t x_block, dy_block, x_blocks, dy_blocks;  // dy's of a task
   std::int64_t task_filters, filter_tasks, tasks;
   std::int64_t rows, row_chunks, chunks, splits;
-  std::int64_t window_rows;          // of the input, of a chunk
+  std::int64_t window_rows;          // input rows of a chunk
   std::int64_t x_pixels, dy_pixels;  // of a panel's block
   std::int64_t tile;                 // floats of sums of a tap
   std::int64_t tiles;                // of a task
