@@ -232,6 +232,15 @@ def test_wrong_tensors_are_named():
         conv_backward(dy[:, :3], x, w, None, *words(how), (True, True, True))
 
 
+@each_case
+@pytest.mark.parametrize("of", ["x", "w"])
+def test_wrong_sizes_are_refused_before_a_kernel_reads(case, of):
+    dy, x, w, how = layer("cpu", case)
+    own = chosen("cpu", x, w, how, None, of)
+    with pytest.raises(InvalidArgument, match="dy has the shape"):
+        conv_backward(dy[..., :-1], x, w, None, *words(own), (of == "x", of == "w", False))
+
+
 def test_a_batch_of_none():
     dy, x, w, how = layer("cpu", "3x3")
     dx, dw, db = conv_backward(dy[:0], x[:0], w, None, *words(how), (True, True, True))

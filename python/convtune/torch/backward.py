@@ -79,8 +79,15 @@ def _planned(of: str, x: Tensor, weight: Tensor, bias_type: torch.dtype | None, 
     return found if found.convolution is not None else None
 
 
+def _check_size(grad: Tensor, shape: Any) -> None:
+    """Raises InvalidArgument: a kernel would read beyond dy."""
+    if grad.shape != tuple(shape):
+        raise InvalidArgument(f"dy has the shape {tuple(grad.shape)}; it must be {tuple(shape)}")
+
+
 def _of_x(planned: Planned, grad: Tensor, weight: Tensor, last: bool) -> Tensor:
     convolution: Any = planned.convolution
+    _check_size(grad, planned.input_shape)
     stream = as_recorded(convolution, grad)
     kept, packed = pack(convolution, weight, None, grad, stream)
     dx = launched(planned, grad, packed, None, last, stream)
@@ -92,6 +99,7 @@ def _of_weight(
     planned: Planned, grad: Tensor, x: Tensor, weight: Tensor, bias_type: torch.dtype | None, transposed: bool
 ) -> tuple[Tensor, Tensor | None]:
     convolution: Any = planned.convolution
+    _check_size(grad, planned.input_shape if transposed else planned.output_shape)
     image, of_output = (read_as(one, x, planned.last) for one in ((grad, x) if transposed else (x, grad)))
     dw, db = torch.empty(weight.shape, dtype=weight.dtype, device=weight.device), None
     if convolution.problem.bias:
