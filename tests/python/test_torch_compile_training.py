@@ -129,3 +129,19 @@ def test_each_direction_by_itself():
         assert [one.args[10] for one in left] == ([] if mask is None else [mask])
         for one, other in zip(graph(*tensors), expected):
             assert_near(one, other)
+
+
+def test_a_pass_of_the_callers_runs():
+    seen = []
+
+    class Pass(torch._inductor.custom_graph_pass.CustomGraphPass):
+        def __call__(self, graph):
+            seen.append(graph)
+
+        def uuid(self):
+            return None
+
+    torch._dynamo.reset()
+    compiled = torch.compile(torch.nn.Conv2d(3, 4, 3), backend="convtune", options={"post_grad_custom_pre_pass": Pass()})
+    compiled(torch.rand(1, 3, 8, 8)).sum().backward()
+    assert seen

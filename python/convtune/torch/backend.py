@@ -262,7 +262,7 @@ def backend(
 
     result, phases = None, Phases()
     if _records_gradients(inputs):
-        return _with_gradients(module, inputs, wanted, compile)
+        return _with_gradients(module, inputs, wanted, compile, patches)
     if not wanted.force and any(isinstance(one, torch.nn.Parameter) and one.is_inference() for one in inputs):
         _log.warning(
             "a graph is left to inductor: its parameters were made in inference mode, where PyTorch counts no writes, so "
@@ -301,12 +301,12 @@ def backend(
 
 
 def _with_gradients(
-    module: GraphModule, inputs: Sequence[Any], wanted: Wanted, compile: Callable[..., Any]
+    module: GraphModule, inputs: Sequence[Any], wanted: Wanted, compile: Callable[..., Any], patches: dict[str, Any]
 ) -> Callable[..., Any]:
     """The graph with the gradients that are proven faster. Forward and backward together must be proven no slower than
     inductor's, and take no more memory; else they are inductor's."""
     try:
-        ours = _gradients(module, inputs, wanted, compile)
+        ours = _gradients(module, inputs, wanted, compile, patches)
     except Exception:
         if wanted.force:
             raise
@@ -316,12 +316,12 @@ def _with_gradients(
 
 
 def _gradients(
-    module: GraphModule, inputs: Sequence[Any], wanted: Wanted, compile: Callable[..., Any]
+    module: GraphModule, inputs: Sequence[Any], wanted: Wanted, compile: Callable[..., Any], patches: dict[str, Any]
 ) -> Callable[..., Any] | None:
     """None where all is inductor's."""
     global _last
     phases = Phases()
-    has_own_pass = torch._inductor.config.post_grad_custom_pre_pass is not None
+    has_own_pass = patches.get("post_grad_custom_pre_pass", torch._inductor.config.post_grad_custom_pre_pass) is not None
     if has_own_pass or any(isinstance(one, torch.SymInt) for one in inputs) or not convolves(module):
         _log.info("a graph that records gradients is inductor's: no convolution, sizes that are symbols, or a pass of the caller's")
         return None
