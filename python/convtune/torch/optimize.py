@@ -31,7 +31,7 @@ _CONTESTS_SECONDS = 60.0  # after which none is begun
 
 
 @contextlib.contextmanager
-def _untouched(model: torch.nn.Module, trains: bool) -> Iterator[None]:
+def _untouched(model: torch.nn.Module, trains: bool = False) -> Iterator[None]:
     """Forwards in training mode, and steps of training in any, move buffers and random numbers: put back."""
     devices = {tensor.get_device() for tensor in model.parameters() if tensor.is_cuda}
     if not trains and not any(module.training for module in model.modules()):
