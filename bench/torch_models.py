@@ -14,10 +14,13 @@ model's. Needs PyTorch, the wheels that torch_zoo.py names, the convtune package
 """
 
 import argparse
+import contextlib
 import datetime
 import fcntl
 import json
+import math
 import os
+import select
 import statistics
 import subprocess
 import sys
@@ -225,20 +228,26 @@ class Worker:
     def begin(self):
         print("begin", file=self.process.stdin, flush=True)
 
-    def answer(self):
-        """None where the process has failed; what it said is on the error stream."""
+    def answer(self, until=math.inf):
+        """None where the process has failed, or has not answered at that time and is ended; what it said is on the error stream."""
+        wait_s = None if until == math.inf else max(until - time.monotonic(), 0.0)
+        if not select.select([self.process.stdout], [], [], wait_s)[0]:  # a line is all that is ever there: nothing is buffered
+            self.process.kill()
+            print(f"{self.name} {self.way}: no time left", flush=True)
+            return None
         line = self.process.stdout.readline()
         return json.loads(line) if line else None
 
-    def ask(self, what):
+    def ask(self, what, until=math.inf):
         try:
             print(what, file=self.process.stdin, flush=True)
         except BrokenPipeError:
             return None
-        return self.answer()
+        return self.answer(until)
 
     def end(self):
-        self.process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
         try:
             self.process.wait(20)
         except subprocess.TimeoutExpired:
@@ -255,15 +264,15 @@ def print_ready(worker, row, most):
     print(f"{us:8.1f} altogether, {idle:.1f} between them, {row['queued_us']:.0f} a call in a row", flush=True)
 
 
-def make_ready(workers, most):
-    """All at once: begun, compiled, and looked at one after the other."""
+def make_ready(workers, most, until):
+    """All at once: begun, compiled, and looked at one after the other. Who is not ready at that time is left out."""
     for one in workers:
         one.begin()
     for one in workers:
-        one.row = one.answer()
+        one.row = one.answer(until)
     for one in workers:
         if one.row is not None:
-            one.row["kernels"] = one.ask("kernels") or {}
+            one.row["kernels"] = one.ask("kernels", time.monotonic() + 60) or {}
             print_ready(one, one.row, most)
         else:
             print(f"{one.name} {one.way} failed", flush=True)
@@ -273,7 +282,9 @@ def measure(name, batch, workers, args):
     alive = [one for one in workers if one.row is not None]
     for turn in range(args.rounds):
         for one in alive if turn % 2 == 0 else alive[::-1]:
-            one.samples += one.ask("time") or []
+            if turn == 0 or time.monotonic() - START < args.deadline:
+                one.samples += one.ask("time", time.monotonic() + 60) or []
+    alive = [one for one in alive if one.samples]
     print(f"== {name}, batch {batch}, {args.type}")
     for one in alive:
         row, us = one.row, statistics.median(one.samples)
@@ -311,6 +322,8 @@ def main():
     parser.add_argument("--together", action="store_true", help="all models are compiled before one is timed")
     parser.add_argument("--at-once", action="store_true", help="convtune, too: sooner, and its contests are disturbed")
     parser.add_argument("--limit", type=float, default=1e9, help="seconds after which no model of convtune's begins")
+    parser.add_argument("--deadline", type=float, default=math.inf,
+                        help="seconds: a way that is not ready after three quarters of them is left out")  # fmt: skip
     parser.add_argument("--top", type=int, default=25, help="kernels that are printed")
     parser.add_argument("--json", help="a folder, for one file a model")
     parser.add_argument("--device", default="cuda", help="cpu: to see that it works")
@@ -339,11 +352,11 @@ def main():
         workers = {name: [Worker(way, name, models[name], args) for way in ways] for name in some}
         every = [one for of in workers.values() for one in of]
         first = every if args.at_once else [one for one in every if one.way.removesuffix(CONTIGUOUS) not in OURS]
-        make_ready(first, args.top)
+        make_ready(first, args.top, START + 0.75 * args.deadline)
         for name in some:
             last = [one for one in workers[name] if one not in first]  # alone: it measures
             if last and time.monotonic() - START < args.limit:
-                make_ready(last, args.top)
+                make_ready(last, args.top, START + 0.75 * args.deadline)
             row = measure(name, models[name], workers[name], args)
             if args.json:
                 os.makedirs(args.json, exist_ok=True)

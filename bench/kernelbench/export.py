@@ -42,6 +42,16 @@ def static_checker(kernelbench):
     return module
 
 
+def write(convtune, kernelbench, row, kind, format_, target, out):
+    """One file by the command; `target` as --target has it."""
+    numbers = ["--dtype", HALVES[kind]] if kind in HALVES else ["--precision", "tf32" if kind == "even" else kind]
+    words = [] if format_ == "triton" else ["--device" if target.startswith("cuda") else "--target", target]
+    file = out / f"{row}_{kind}_{format_}.py"
+    subprocess.run([convtune, "export", "--class", problem_file(kernelbench, row), *numbers, "--format", format_, *words,
+                    *(["--ties", "even"] if kind == "even" else []), "-o", file], check=True, stderr=subprocess.PIPE)
+    return file
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("rows", nargs="*", type=int, help="problems of level 1 (default: all 35)")
@@ -56,18 +66,12 @@ def main():
     out = Path(args.out)
     out.mkdir(parents=True, exist_ok=True)
     checker, failed = static_checker(args.kernelbench), 0
-    where = ["--device", args.target] if args.target.startswith("cuda") else ["--target", args.target]
     for row in args.rows or ROWS:
         for kind in [passing(row)] if args.kinds == ["passing"] else args.kinds:
-            if kind == "even" and row not in POINTWISE:
-                continue
-            numbers = ["--dtype", HALVES[kind]] if kind in HALVES else ["--precision", "tf32" if kind == "even" else kind]
-            for format_, words in (("cuda", where + ["--ties", "even"] * (kind == "even")), ("triton", [])):
-                if format_ not in args.formats or kind == "even" and format_ == "triton":
+            for format_ in args.formats:
+                if kind == "even" and (row not in POINTWISE or format_ == "triton"):
                     continue
-                file = out / f"{row}_{kind}_{format_}.py"
-                subprocess.run([args.convtune, "export", "--class", problem_file(args.kernelbench, row), *numbers,
-                                "--format", format_, *words, "-o", file], check=True, stderr=subprocess.PIPE)
+                file = write(args.convtune, args.kernelbench, row, kind, format_, args.target, out)
                 valid, errors, warnings = checker.validate_kernel_static(
                     file.read_text(), backend=format_, precision=kind if kind in HALVES else "fp32")
                 failed += not valid

@@ -6,24 +6,26 @@ benchmark's class is taken as it is, with convtune.nn's modules in the place of 
 (its seeds, its tolerance of 1e-4, inputs made on the GPU) against the reference as PyTorch runs it by default, by convtune.nn
 in TF32 and, where that does not pass, in fp32; then its stopwatch (CUDA events, L2 flushed) for ours, eager PyTorch, channels
 last and torch.compile, all in turns. The floor is the least time of bytes that must move, or of products by tensor cores in
-TF32. Files are built while the trials by convtune.nn run.
+TF32. Files are built while rows are tuned, or while the trials by convtune.nn run; each row is finished before the next one.
 
     export.py --kernelbench ~/KernelBench --kinds passing --formats cuda --out files
-    modules.py --kernelbench ~/KernelBench --files files --tune 5 --json rows.json
+    modules.py --kernelbench ~/KernelBench --files files --json rows.json
+    modules.py --kernelbench ~/KernelBench --export files --tune 4 --json rows.json  # each file as soon as its row is tuned
 """
 
 import argparse
 import json
 import os
 import statistics
+import subprocess
 import sys
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from evaluate import Row, benchmark, build_all, START  # noqa: E402
-from export import FULL, passing, problem_file, ROWS, static_checker  # noqa: E402
+from evaluate import Row, benchmark, build_file, START  # noqa: E402
+from export import FULL, passing, problem_file, ROWS, static_checker, write  # noqa: E402
 
 
 class ByModules(Row):
@@ -91,14 +93,23 @@ class ByModules(Row):
             self.compiled(x)
 
     def file_path(self):
-        return Path(self.args.files or "") / f"{self.found['row']}_{passing(self.found['row'])}_cuda.py"
+        return Path(self.args.files) / f"{self.found['row']}_{passing(self.found['row'])}_cuda.py"
 
-    def evaluate_file(self, failures):
-        path = self.file_path()
-        if path in failures or not path.exists():
-            self.found["tried"]["file"]["correct"] = "not built" if path in failures else "not written"
+    def write_and_build(self, device):
+        """"", or why there is no file that could be built."""
+        if self.args.export:
+            try:
+                write(self.args.convtune, self.args.kernelbench, self.found["row"], passing(self.found["row"]), "cuda", device,
+                      Path(self.args.files))
+            except subprocess.CalledProcessError as error:
+                print(f"{self.found['row']} is not exported: {error.stderr.decode()[-600:]}", flush=True)
+        return build_file(self.file_path()) if self.file_path().exists() else "not written"
+
+    def evaluate_file(self, failure):
+        if failure:
+            self.found["tried"]["file"]["correct"] = failure if failure == "not written" else "not built"
             return
-        text = path.read_text()
+        text = self.file_path().read_text()
         valid, errors, _ = static_checker(self.args.kernelbench).validate_kernel_static(text, backend="cuda", precision="fp32")
         self.by_file = self.seeded(self.named(text)["ModelNew"])
         self.trials("file", self.seeded(self.named(self.source)["Model"]), self.by_file)
@@ -156,6 +167,9 @@ def main():
     parser.add_argument("rows", nargs="*", type=int, help="problems of level 1 (default: all 35)")
     parser.add_argument("--kernelbench", metavar="DIR", required=True, help="a checkout of the benchmark")
     parser.add_argument("--files", metavar="DIR", help="what export.py wrote; without it by convtune.nn alone")
+    parser.add_argument("--export", metavar="DIR", help="write the files there, each when its row is tuned, and take them")
+    parser.add_argument("--convtune", default="convtune", help="the command that writes them")
+    parser.add_argument("--target", default="cuda:0", help="for which GPU: as export.py takes it")
     parser.add_argument("--tune", type=float, default=0, metavar="SECONDS", help="of search a convolution, before all else")
     parser.add_argument("--trials", type=int, default=5, help="of the evaluator")
     parser.add_argument("--rounds", type=int, default=3, help="turns of the ways that are timed")
@@ -166,6 +180,9 @@ def main():
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="files that are built at once")
     parser.add_argument("--json", metavar="FILE")
     args = parser.parse_args()
+    if args.export:
+        args.files = args.export
+        Path(args.files).mkdir(parents=True, exist_ok=True)
     import torch
 
     import convtune
@@ -175,30 +192,41 @@ def main():
     header = (f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, cuDNN {torch.backends.cudnn.version()}, "
               f"cudnn.allow_tf32 {torch.backends.cudnn.allow_tf32}")
     rows = [ByModules(torch, evaluator, timing, args, number) for number in args.rows or ROWS]
-    failures = {}
-    paths = [row.file_path() for row in rows if args.files and row.file_path().exists()]
-    build = threading.Thread(target=lambda: failures.update(build_all(paths, args.jobs)))
-    build.start()
+    builders, built = ThreadPoolExecutor(args.jobs), {}
 
-    def all_rows(name, step):
-        for row in rows:
-            if time.monotonic() - START < args.deadline:
-                row.attempt(name, lambda row=row: step(row))
-        print(f"{name} after {time.monotonic() - START:.0f} s", flush=True)
+    def late(share=1.0):
+        return time.monotonic() - START > share * args.deadline
 
-    if args.tune:
-        all_rows("tune", lambda row: row.search(args.tune))
-    all_rows("modules", ByModules.by_modules)
-    if not args.no_compile:
-        all_rows("compile", ByModules.compile)
-    build.join()
-    if args.files:
-        all_rows("files", lambda row: row.evaluate_file(failures))
-    all_rows("measure", ByModules.measure)
-    print(told(rows, header))
-    if args.json:
-        Path(args.json).write_text(json.dumps({"device": header, "rows": [row.short() for row in rows]}, indent=1) + "\n")
-    return 0
+    def build(row):
+        if args.files:
+            built[row] = builders.submit(row.write_and_build, args.target)
+
+    def keep():
+        if args.json:
+            Path(args.json).write_text(json.dumps({"device": header, "rows": [row.short() for row in rows]}, indent=1) + "\n")
+
+    for row in rows:
+        if args.tune and not late(0.45):
+            row.attempt("tune", lambda row=row: row.search(args.tune))
+        build(row)
+    print(f"tuned after {time.monotonic() - START:.0f} s", flush=True)
+    for row in rows:
+        if late():
+            break
+        row.attempt("modules", row.by_modules)
+        if not args.no_compile:
+            row.attempt("compile", row.compile)
+        if row in built:
+            row.attempt("files", lambda row=row: row.evaluate_file(built[row].result()))
+        row.attempt("measure", row.measure)
+        print(f"{row.found['row']}: {row.found['ms']} after {time.monotonic() - START:.0f} s", flush=True)
+        row.by_file = row.compiled = None
+        row.clean()
+        keep()
+    builders.shutdown(wait=False, cancel_futures=True)
+    keep()
+    print(told(rows, header), flush=True)
+    os._exit(0)  # without waiting for files that nobody asks for any more
 
 
 if __name__ == "__main__":

@@ -62,8 +62,8 @@ def _load() -> Any:
     if os.environ.get("CONVTUNE_TORCH_OPERATOR") == "python":
         raise ImportError("CONVTUNE_TORCH_OPERATOR=python")
     path = _library.library_path().with_name("libconvtune_torch.so")
-    if not path.is_file():
-        raise ImportError(f"{path} is not there")
+    if not path.is_file() and not (path := path.with_name("libconvtune_torch.so.1")).is_file():
+        raise ImportError(f"{path} is not there, nor without its number")
     try:
         library = ctypes.PyDLL(str(path))  # calls that are short, and made under Python's lock
         for name, (result, *arguments) in _SIGNATURES.items():

@@ -1,0 +1,58 @@
+#!/usr/bin/env python3
+"""What the scripts of this folder found, in few lines: told.py models DIR, told.py training FILE, told.py first FILE."""
+
+import json
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+
+def models(folder):
+    """A line a way of torch_models.py's files: whole, busy, memory, error, kinds of kernels; then who takes most of ours."""
+    from torch_model_numbers import kinds_of
+
+    for file in sorted(Path(folder).glob("*.json")):
+        found = json.loads(file.read_text())
+        print(f"== {found['model']}, batch {found['batch']}, {found['type']}: {found['device']}, PyTorch {found['versions']['torch']}")
+        ways = {way: row for way, row in found["ways"].items() if row and "us" in row}
+        theirs = [row["us"]["median"] for way, row in ways.items() if not way.startswith(("convtune", "optimize", "graphed"))]
+        for way, row in found["ways"].items():
+            if way not in ways:
+                print(f"{way:13} -")
+                continue
+            us, kinds = row["us"]["median"], kinds_of(row["kernels"])
+            print(f"{way:13} {us:9.0f} us{f' {min(theirs) / us:5.2f}x' if theirs else ''} queued {row['queued_us']:.0f} busy "
+                  f"{row['busy_us']:.0f} in {sum(one[0] for one in row['kernels'].values()):.0f} kernels, {row['peak_mib']} MiB, error "
+                  f"{row['error']:.1e}; ms: {' '.join(f'{kind[:4]} {ms:.2f}' for kind, ms in kinds.items())}"
+                  + (f"; longer {row['longer_us'] / 1e3:.1f} ms {row['longer_peak_mib']} MiB" if "longer_us" in row else ""))
+        for way in ("optimize", "graphed", "convtune"):
+            for kernel, (times, us, _) in list(ways.get(way, {}).get("kernels", {}).items())[:6]:
+                print(f"   {way} {us:8.1f} us {times:5.1f} times {kernel[:90]}")
+
+
+def training(file):
+    found = json.loads(Path(file).read_text())
+    print(f"{found['device']}, PyTorch {found['torch']}; ms a step (MiB at its peak), over the best of PyTorch's ways")
+    for row in found["rows"]:
+        theirs = [ms for way, ms in row["ms"].items() if way.startswith(("eager", "compiled"))]
+        print(f"== {row['model']}, batch {row['batch']}, {'kept' if row['kept'] else 'put back'}; seconds {row['seconds_before']}")
+        for way, ms in row["ms"].items():
+            print(f"{way:15} {ms:9.2f} ms {f'{min(theirs) / ms:5.2f}x' if theirs else ''} ({row['mebibytes'][way]:.0f})")
+        for way, why in row["missing"].items():
+            print(f"{way:15} - {why[:120]}")
+        print("  won: " + (", ".join(f"{count} {way} {us:.0f} us" for way, (count, us) in row["won"].items()) or "nothing"))
+        lines = [line for line in row["table"].splitlines() if line.strip()]
+        print("\n".join(f"  {line[:140]}" for line in lines[:14]))
+
+
+def first(file):
+    for row in json.loads(Path(file).read_text())["rows"]:
+        print(f"{row['model']:20} {row['way']:22} first call {row['seconds']:6.1f} s  {row['us']:9.0f} us a call  {row.get('said', '')[:90]}")
+
+
+if __name__ == "__main__":
+    try:
+        {"models": models, "training": training, "first": first}[sys.argv[1]](sys.argv[2])
+    except (OSError, ValueError) as why:
+        sys.exit(f"told: {why}")
