@@ -271,6 +271,24 @@ TEST(OnednnFaults, OutputsOfPaddingAloneAreNotTheNewOnesInBf16) {
     EXPECT_EQ(cpu::onednn_fault(parse_problem(right), v3), "") << right;
 }
 
+// 2.6.3 with AVX-512: dw was what lay in memory before.
+TEST(OnednnFaults, GradientsOfTapsThatAStrideStepsOverAreNotTheOldOnes) {
+  const cpu::OnednnVersion v2{2, 6, 3, nullptr, 0}, v3{3, 2, 0, nullptr, 0};
+  for (const char* found :
+       {"g9mb1ic9ih2oc9kh3sh3 precision=bf16 layout=nhwc dtype=bf16 dir=bwd_w pad_bottom=1 pad_right=1",
+        "g17mb1ic17ih1oc17kh5sh2ph2 precision=bf16 layout=nhwc dtype=bf16 dir=bwd_w"}) {
+    EXPECT_NE(cpu::onednn_fault(parse_problem(found), v2), "") << found;
+    EXPECT_NE(cpu::onednn_fault(parse_problem(found), v3), "") << found;
+  }
+  for (const char* right : {"g9ic9ih2oc9kh3sh3 layout=nhwc dir=bwd_w pad_bottom=1 pad_right=1",  // f32
+                            "g9ic9ih2oc9kh3sh3 layout=nhwc dtype=bf16 pad_bottom=1 pad_right=1",
+                            "g9ic9ih3oc9kh3sh3 layout=nhwc dtype=bf16 dir=bwd_w",
+                            "g9ic9ih2iw3oc9kh3sh3 layout=nhwc dtype=bf16 dir=bwd_w pad_bottom=1",
+                            "g9ic9ih1oc9kh5ph2 layout=nhwc dtype=bf16 dir=bwd_w",
+                            "g9ic9ih1oc9kh1sh2 layout=nhwc dtype=bf16 dir=bwd_w"})
+    EXPECT_EQ(cpu::onednn_fault(parse_problem(right), v2), "") << right;
+}
+
 TEST_F(Onednn, RefusesWithAReason) {
   ConvProblem problem{.h = 3, .w = 3};
   const Algorithm& onednn = *cpu::onednn();
