@@ -25,7 +25,7 @@ std::vector<ConvProblem> computed(const ConvProblem& problem) {
   std::vector<ConvProblem> all;
   for (const ForwardPart& part : parts_of(problem)) {
     if (problem.residual && !part.is_whole()) return {problem};
-    all.push_back(part.is_whole() ? in_plane(part.problem) : part.problem);
+    all.push_back(in_plane(part.problem));
   }
   if (all.empty()) all.push_back(in_plane(joined(problem)));
   return all;

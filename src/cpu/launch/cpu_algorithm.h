@@ -10,6 +10,7 @@
 
 #include "contract/backend.h"
 #include "cpu/base/joined_frames.h"
+#include "cpu/launch/frame_images.h"
 #include "cpu/launch/parts_executable.h"
 #include "cpu/launch/source_hashes.h"
 #include "cpu/model/store_work.h"
@@ -34,7 +35,7 @@ double spread_cycles(const ConvProblem& problem);
 
 // An algorithm whose config is the struct `Typed`. Its functions are pure, and asked for 3-D problems that
 // are 2-D ones in the same memory as those, and for those with a cache as if that were x's first frames
-// (problem/rewrite.h).
+// (problem/rewrite.h). Unless it has frames, it is asked for other 3-D problems as images (frame_images.h).
 template <class Typed>
 struct CpuAlgorithmParts {
   std::string_view name;  // its folder's
@@ -53,6 +54,7 @@ struct CpuAlgorithmParts {
   std::unique_ptr<Executable> (*executable)(const ConvProblem&, const DeviceInfo&, const Typed&);
   // The multiply-adds of f32 that its vectors issue, junk included; null where no bound is known.
   double (*multiply_adds)(const ConvProblem&, const Typed&) = nullptr;
+  bool has_frames = false;  // a third dimension of its own
 };
 
 class CpuAlgorithm : public Algorithm {
@@ -77,13 +79,14 @@ class CpuAlgorithmOf : public CpuAlgorithm {
     return support;
   }
   MemoryPlan memory(const ConvProblem& problem, const Config& config) const final {
-    return parts_.memory ? parts_.memory(computed(problem).front(), from_config<Typed>(config))
-                         : MemoryPlan{};
+    return memory_of(computed(problem).front(), from_config<Typed>(config));
   }
   std::vector<Config> candidates(const ConvProblem& problem, const DeviceInfo& device) const final {
     if (!takes(problem, device)) return {};
     const std::vector<ConvProblem> all = computed(problem);
-    std::vector<Typed> some = parts_.candidates(all.front(), device);
+    std::vector<Typed> some = parts_.candidates(seen(all.front()), device);
+    if (all.front() != seen(all.front()))
+      std::erase_if(some, [&](const Typed& typed) { return !takes_config(all.front(), device, typed); });
     for (std::size_t i = 1; i < all.size(); ++i)
       std::erase_if(some, [&](const Typed& typed) { return !takes_config(all[i], device, typed); });
     return to_configs(some);
@@ -111,7 +114,7 @@ class CpuAlgorithmOf : public CpuAlgorithm {
     if constexpr (requires { typed.vector_bits; })
       share = static_cast<double>(typed.vector_bits) / widest_vector_bits(device);
     double multiply_adds = 0;
-    for (const ConvProblem& one : computed(problem)) multiply_adds += parts_.multiply_adds(one, typed);
+    for (const ConvProblem& one : computed(problem)) multiply_adds += parts_.multiply_adds(seen(one), typed);
     return 2e6 * multiply_adds / (ceilings.flops_per_second * share);
   }
   std::optional<double> estimated_us(const ConvProblem& problem, const DeviceInfo& device,
@@ -121,7 +124,7 @@ class CpuAlgorithmOf : public CpuAlgorithm {
     if constexpr (requires { typed.vector_bits; }) bits = typed.vector_bits;
     double cycles = spread_cycles(problem);
     for (const ConvProblem& one : computed(problem))
-      cycles += parts_.cycles(one, device, typed) + activation_cycles(one, bits);
+      cycles += parts_.cycles(seen(one), device, typed) + activation_cycles(one, bits) + images_cycles(one);
     // Only the ratios of cycles over all threads count, and a clock of 3 GHz is near any processor's.
     return cycles / (3000.0 * device.units);
   }
@@ -133,11 +136,11 @@ class CpuAlgorithmOf : public CpuAlgorithm {
     const auto typed = from_config<Typed>(config);
     const std::vector<ConvProblem> all = computed(problem);
     if (problem.direction != Direction::backward_data)
-      return joining_frames(problem, parts_.executable(all.front(), device, typed));
+      return joining_frames(problem, executable_of(all.front(), device, typed));
     std::vector<ForwardPart> parts = parts_of(problem);
     std::vector<BuiltPart> built;
     for (std::size_t i = 0; i < parts.size(); ++i)
-      built.push_back({std::move(parts[i]), parts_.executable(all[i], device, typed)});
+      built.push_back({std::move(parts[i]), executable_of(all[i], device, typed)});
     return parts_executable(problem, std::move(built), device.units);
   }
 
@@ -146,15 +149,36 @@ class CpuAlgorithmOf : public CpuAlgorithm {
   Support takes(const ConvProblem& problem, const DeviceInfo& device) const {
     Support support = has_code(device);
     for (const ConvProblem& one : computed(problem)) {
-      if (support) support = parts_.supports(one, device);
+      if (support) support = parts_.supports(seen(one), device);
       if (support && parts_.memory)
-        support = has_memory("the smallest task", parts_.memory(one, parts_.smallest(one, device)));
+        support = has_memory("the smallest task", memory_of(one, parts_.smallest(seen(one), device)));
     }
     return support;
   }
   Support takes_config(const ConvProblem& one, const DeviceInfo& device, const Typed& typed) const {
-    const Support support = parts_.accepts(one, device, typed);
-    return support && parts_.memory ? has_memory("a task", parts_.memory(one, typed)) : support;
+    const Support support = parts_.accepts(seen(one), device, typed);
+    return support && parts_.memory ? has_memory("a task", memory_of(one, typed)) : support;
+  }
+
+  // A problem as the algorithm sees it, what that takes, and its executable.
+  ConvProblem seen(const ConvProblem& one) const { return parts_.has_frames ? one : frame_images(one); }
+  MemoryPlan memory_of(const ConvProblem& one, const Typed& typed) const {
+    MemoryPlan memory = parts_.memory ? parts_.memory(seen(one), typed) : MemoryPlan{};
+    if (!parts_.has_frames) take_frame_images(one, memory);
+    return memory;
+  }
+  double images_cycles(const ConvProblem& one) const {
+    return parts_.has_frames ? 0 : frame_image_cycles(one);
+  }
+  std::unique_ptr<Executable> executable_of(const ConvProblem& one, const DeviceInfo& device,
+                                            const Typed& typed) const {
+    if (parts_.has_frames) return parts_.executable(one, device, typed);
+    const auto make = [&](const ConvProblem& images, int threads) {
+      DeviceInfo some = device;
+      some.units = threads;
+      return parts_.executable(images, some, typed);
+    };
+    return frame_images_executable(one, make, device.units);
   }
 
   const CpuAlgorithmParts<Typed> parts_;

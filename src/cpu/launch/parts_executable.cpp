@@ -45,9 +45,62 @@ struct Along {
   int64_t place(int64_t position) const { return first + (position - begin) * stride; }
 };
 
+// Whether the residues of a row lie between each other with nothing else there.
+bool fills_rows(const ForwardPart& part) {
+  const PartAxis& row = part.width;
+  return part.problem.layout == Layout::nchw && row.residues == row.stride && row.step == 1;
+}
+
+// Stores a row of dx whose position x is element (x + crop) / stride of its residue's row; residues are
+// `residue` elements apart.
+template <class Element>
+void interleave(const PartAxis& row, const Element* from, int64_t residue, int64_t positions, Element* to) {
+  const int64_t stride = row.stride, end = std::min(row.extent, positions * stride - row.crop);
+  const auto put = [&](int64_t x) {
+    const int64_t at = x + row.crop;
+    to[x] = from[at % stride * residue + at / stride];
+  };
+  const int64_t begin = std::min(end, row.crop > 0 ? (stride - row.crop % stride) % stride : -row.crop);
+  const int64_t whole = std::max<int64_t>(end - begin, 0) / stride;
+  for (int64_t x = std::max<int64_t>(-row.crop, 0); x < begin; ++x) put(x);
+  const Element* const source = from + (begin + row.crop) / stride;
+  Element* const target = to + begin;
+  if (stride == 2) {
+    const Element* const odd = source + residue;
+    for (int64_t i = 0; i < whole; ++i) target[2 * i] = source[i], target[2 * i + 1] = odd[i];
+  } else {
+    for (int64_t i = 0; i < whole; ++i)
+      for (int64_t one = 0; one < stride; ++one) target[i * stride + one] = source[one * residue + i];
+  }
+  for (int64_t x = begin + whole * stride; x < end; ++x) put(x);
+}
+
+// Copies a part's outputs to where they lie in dx, of parts that fill rows a row at a time.
+template <class Element>
+void spread_rows(const ForwardPart& part, const Element* from, Element* to, int threads) {
+  const ConvProblem& a = part.problem;
+  const int64_t z = a.z(), p = a.p(), q = a.q(), channels = a.k / a.groups / part.residues();
+  const int64_t d = part.depth.extent, h = part.height.extent, w = part.width.extent;
+  const int64_t planes = part.depth.residues * part.height.residues, all = a.groups * channels;
+  parallel_for(threads, a.n * all * planes, [&](int64_t begin, int64_t end) {
+    for (int64_t task = begin; task < end; ++task) {
+      const int64_t residue = task % planes, c = task / planes % all, n = task / planes / all;
+      const int64_t k =
+          (c / channels * part.residues() + residue * part.width.residues) * channels + c % channels;
+      const Along depths(part.depth, z, residue / part.height.residues);
+      const Along rows(part.height, p, residue % part.height.residues);
+      for (int64_t i = depths.begin; i < depths.end; ++i)
+        for (int64_t j = rows.begin; j < rows.end; ++j)
+          interleave(part.width, from + (((n * a.k + k) * z + i) * p + j) * q, channels * z * p * q, q,
+                     to + (((n * all + c) * d + depths.place(i)) * h + rows.place(j)) * w);
+    }
+  });
+}
+
 // Copies a part's outputs to where they lie in dx.
 template <class Element>
 void spread(const ForwardPart& part, const Element* from, Element* to, int threads) {
+  if (fills_rows(part)) return spread_rows(part, from, to, threads);
   const ConvProblem& a = part.problem;
   const int64_t z = a.z(), p = a.p(), q = a.q(), channels = a.k / a.groups / part.residues();
   const int64_t all = a.groups * channels, d = part.depth.extent, h = part.height.extent,

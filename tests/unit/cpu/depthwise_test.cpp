@@ -123,6 +123,47 @@ TEST(Depthwise, RowsOfLongFilters) {
   EXPECT_GT(checked, 400);
 }
 
+// Cubes and other filters of frames: causal, with frames of padding alone on either side, strides, dilations;
+// special numbers in the frames of padding's neighbours.
+TEST(Depthwise, FramesOfEveryTile) {
+  int checked = 0;
+  std::uint64_t draw = 0;
+  for (const int taps : {2, 3, 5, 7})
+    for (const int width : {5, 16, 28, 33})
+      for (const char* layout : {"nchw", "nhwc"})
+        for (const bool bf16 : {false, true}) {
+          const std::uint64_t bits = random_bits(8, draw++);
+          const int filter = bits % 4 == 0 ? 1 : taps, pad = filter / 2,
+                    stride = 1 + static_cast<int>(bits / 4 % 2);
+          const int depth = 1 + static_cast<int>(bits / 8 % 5), dilation = bits / 64 % 3 == 0 ? 1 : 0;
+          const int reach = (taps - 1) * (dilation + 1);
+          const int front = std::vector<int>{reach, reach / 2, reach + 3, 0}[bits / 256 % 4];
+          const int channels = (bf16 ? 32 : 16) + static_cast<int>(bits / 1024 % 9);
+          ConvProblem problem = parse_problem(fmt::format(
+              "g{0}mb{1}ic{0}id{2}ih{3}iw{4}oc{0}kd{5}kh{6}kw{6}pd{7}ph{8}pw{8}dd{9}sd{10}sh{11}sw{11} "
+              "pad_back={12} layout={13}",
+              channels, 1 + bits / 16384 % 2, depth, std::max(filter, 9), std::max(width, filter), taps,
+              filter, front, pad, dilation, 1 + bits / 32768 % 2, stride,
+              std::max(reach + 1 - depth - front, 0), layout));
+          problem.residual = bits / 65536 % 3 == 0;
+          if (bits / 1048576 % 2 == 0) problem.activation = Activation::relu;
+          if (bf16) problem.dtype = DType::bf16;
+          Testbed exact(problem, cpu::backend(), TestData::integer, 7, 0),
+              special(problem, cpu::backend(), TestData::non_finite, 7, 0);
+          for (int vector_bits = cpu::widest_vector_bits(info()); vector_bits >= 128; vector_bits /= 2)
+            for (const int tile : {0, 1, 2, 4, 8}) {
+              const cpu::DepthwiseConfig config{vector_bits, checked % 3, tile, 0, 0};
+              if (!cpu::direct_depthwise().accepts(problem, info(), to_config(config))) continue;
+              const auto executable = cpu::direct_depthwise().build(problem, info(), to_config(config));
+              for (Testbed* bed : {&exact, &special})
+                EXPECT_EQ(bed->check(*executable).failure, "")
+                    << to_string(problem) << " with " << to_string(to_config(config));
+              ++checked;
+            }
+        }
+  EXPECT_GT(checked, 200);
+}
+
 // Tells whether the widest vectors have kernels that read a row once.
 bool has_rows() {
   const ConvProblem problem = parse_problem("g3mb1ic3ih9iw9oc3kh3ph1");

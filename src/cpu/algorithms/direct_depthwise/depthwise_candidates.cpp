@@ -69,7 +69,8 @@ CpuWork row_work(const ConvProblem& problem, const DeviceInfo& info, const Depth
   const bool leaves_cache = !caches_keep(problem, info), suits = leaves_cache == (config.stream != 0);
   CpuWork work;
   work.add(&CpuCosts::multiply_add, row_vectors * number(g.taps));
-  work.add(&CpuCosts::planes_row_input, row_vectors * number(problem.stride_h * problem.stride_w));
+  work.add(&CpuCosts::planes_row_input,
+           row_vectors * number(problem.t * problem.stride_h * problem.stride_w));
   work.add(suits ? &CpuCosts::planes_row_store : &CpuCosts::planes_row_store_amiss, row_vectors);
   work.add(&CpuCosts::planes_row_strip, rows * number(strips));
   work.add(&CpuCosts::planes_strip, number(strips * g.row_tasks));
@@ -124,9 +125,10 @@ CpuWork plane_work(const ConvProblem& problem, const DeviceInfo& info, const Dep
   const double inputs = tile.rows == 1 ? r : number((tile.rows - 1) * problem.stride_h) + r;
   const double products = tile.rows * width * r * number(problem.s) / columns;
   const double calls = number((g.output_rows - 1) / tile.rows + 1) * number(blocks);
+  const double runs = calls * columns * number(problem.t);
   CpuWork work;
-  work.add_steps(calls * columns, products, inputs * width * stride_w * costs.planes_loads_a_vector + r, r);
-  work.add(&CpuCosts::planes_input_row, calls * columns * inputs);
+  work.add_steps(runs, products, inputs * width * stride_w * costs.planes_loads_a_vector + r, r);
+  work.add(&CpuCosts::planes_input_row, runs * inputs);
   // Lines are fetched ahead all at once: more than a core waits for at a time hold it up.
   const double fetched =
       tile.rows > 1 && problem.r < 7 ? number(tile.rows * problem.stride_h) * width * stride_w : 0;
@@ -146,7 +148,7 @@ CpuWork pixel_work(const ConvProblem& problem, const DeviceInfo& info, const Dep
   // Multiply-adds of a row of the filter, of which those of a pixel follow each other; as many widened or
   // shuffled words; and the weights.
   const double columns = (pixels - 1) * number(problem.stride_w) + s;
-  const double rows = tiles * vectors * number(problem.r * g.words);
+  const double rows = tiles * vectors * number(problem.t * problem.r * g.words);
   const double together = config.vectors == 0 ? vectors : std::min<double>(config.vectors, vectors);
   const bool leaves_cache = !caches_keep(problem, info), suits = leaves_cache == (config.stream != 0);
   CpuWork work;
@@ -158,7 +160,7 @@ CpuWork pixel_work(const ConvProblem& problem, const DeviceInfo& info, const Dep
   work.add(&CpuCosts::pixels_vector, tiles * vectors);
   work.add(&CpuCosts::pixels_call, tiles * vectors / together);
   // The input of a register tile that does not stay in the first cache for the next one.
-  const double read = 4 * number(problem.r) * columns * together * number(g.lanes);
+  const double read = 4 * number(problem.t * problem.r) * columns * together * number(g.lanes);
   if (!pixels_slide(problem) && read > costs.pixels_of_l1 * CpuTarget(info).l1_bytes)
     work.repeat(costs.pixels_far);
   return work;
@@ -172,7 +174,7 @@ double depthwise_cycles(const ConvProblem& problem, const DeviceInfo& info, cons
                  : config.tile == kAllRows        ? row_work(problem, info, config, g)
                  : problem.dtype.x == DType::bf16 ? plane_work<Bf16>(problem, info, config, g)
                                                   : plane_work<float>(problem, info, config, g);
-  const std::int64_t planes = problem.n * (g.channels_last ? 1 : problem.k);
+  const std::int64_t planes = problem.n * (g.channels_last ? 1 : problem.k) * g.output_frames;
   work.repeat(number(planes));
   work.share({planes, g.output_rows, g.task_rows, g.output_cols, g.task_cols});
   return estimate_time(CpuTarget(info), work);
@@ -180,7 +182,7 @@ double depthwise_cycles(const ConvProblem& problem, const DeviceInfo& info, cons
 
 Support depthwise_supports(const ConvProblem& problem, const DeviceInfo& info) {
   const Abilities abilities{
-      .types = {DType::f32, DType::bf16}, .activations = all_activations(), .residual = true};
+      .types = {DType::f32, DType::bf16}, .activations = all_activations(), .residual = true, .depth = true};
   if (Support support = within(abilities, problem); !support) return support;
   const std::int64_t group = problem.c / problem.groups;
   if (problem.layout == Layout::nchw && group != 1) return Support::no("it is for one input channel a group");

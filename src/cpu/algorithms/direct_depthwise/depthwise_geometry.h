@@ -1,12 +1,12 @@
 // The depthwise convolution's search space, its tasks and its packed weights. Plain arithmetic.
 //
 // A task is some rows, or some columns of them, of one plane of the output, or of one image of it where
-// channels are last.
+// channels are last; with a depth of a frame of those.
 //
-//   packed weights, NCHW   [output channel][filter column][filter row], bias, whether one is not finite
-//   packed weights, NHWC   [vector][filter row][word of a group][filter column][part][lane], bias
-//   [vector][part]
-//                          [lane]
+//   packed weights, NCHW   [output channel][filter frame][filter column][filter row], bias, whether one is
+//                          not finite
+//   packed weights, NHWC   [vector][filter frame][filter row][word of a group][filter column][part][lane],
+//                          bias [vector][part][lane]
 //
 // Channels last, a vector has `parts` times as many channels as lanes: of bf16, whose even and odd channels
 // are widened apart. With groups of several channels a lane is a filter, which multiplies the words of its
@@ -50,7 +50,8 @@ struct DepthwiseGeometry {
 
   std::int64_t packed_weight(std::int64_t k, std::int64_t tap) const {
     if (channels_last) return tap * filters + k;
-    return k * taps + tap % filter_cols * (taps / filter_cols) + tap / filter_cols;
+    const std::int64_t in_frame = tap % frame_taps, rows = frame_taps / filter_cols;
+    return k * taps + tap - in_frame + in_frame % filter_cols * rows + in_frame / filter_cols;
   }
 
   // Channels last: the channel of a lane of a vector.
@@ -66,7 +67,7 @@ struct DepthwiseGeometry {
   bool channels_last;
   std::int64_t lanes, parts, step;              // of a vector; step: its channels
   std::int64_t group_channels, words, vectors;  // words: of a group
-  std::int64_t filters, output_rows, output_cols, filter_cols, taps;
+  std::int64_t filters, output_frames, output_rows, output_cols, filter_cols, frame_taps, taps;
   std::int64_t task_rows, row_tasks, task_cols, col_tasks, tasks;
   std::int64_t packed_bias, packed_flag;  // where they lie, in floats
   MemoryPlan memory;

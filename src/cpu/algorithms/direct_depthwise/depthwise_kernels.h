@@ -15,13 +15,15 @@ namespace convtune::cpu {
 
 // Channels first: the lanes of a vector are columns of one plane.
 //   y[j * y_step + l] = act(bias + residual[j * y_step + l]
-//                                + sum over r, s of weights[s * filter_rows + r]
-//                                      * x[first_row + j * stride_h + r * dilation_h]
-//                                         [first_col + l * stride_w + s * dilation_w])
-//   j in [0, rows), l in [0, count); x is 0 outside [0, height) by [0, width); residual may be null
+//                                + sum over f, r, s of weights[(f * filter_cols + s) * filter_rows + r]
+//                                      * plane f of x[first_row + j * stride_h + r * dilation_h]
+//                                                    [first_col + l * stride_w + s * dilation_w])
+//   j in [0, rows), l in [0, count); x is 0 outside [0, height) by [0, width); residual may be null. Planes
+//   are `frame_step` elements apart: as many of the filter's frames as lie in x, one where there is no depth
 template <class T>
 struct PlaneArgs {
   const T* x;
+  std::int64_t frames, frame_step;  // with PlaneTile::slides one frame
   std::int64_t height, width, first_row, first_col;
   std::int64_t filter_rows, filter_cols, dilation_h, dilation_w;
   const float* weights;
@@ -40,8 +42,8 @@ using PlaneKernel = void (*)(const PlaneArgs<T>&);
 // Channels last: the lanes are channels, or filters of groups of several channels, whose words (f32 or pairs
 // of bf16) are multiplied one after the other. Of pixels j in [0, pixels of the kernel):
 //   y[j * y_step + c] = act(bias[c] + residual[j * y_step + c]
-//                                + sum over rows r, words k, columns s of weights[r][k][s][c]
-//                                      * word k of c's group in x[origin + r * row_step
+//                                + sum over frames f, rows r, words k, columns s of weights[f][r][k][s][c]
+//                                      * word k of c's group in x[origin + f * frame_step + r * row_step
 //                                                                 + (j * stride + s * dilation) * x_step
 //                                                                 ...])
 //   c of vectors [first_vector, end_vector), of which the last one ends with `channels`; columns first_col +
@@ -49,16 +51,17 @@ using PlaneKernel = void (*)(const PlaneArgs<T>&);
 template <class T>
 struct PixelArgs {
   const T* x;
-  std::int64_t origin, x_step, row_step;
-  std::int64_t filter_rows, filter_cols, stride, dilation;  // rows: those in the image
-  std::int64_t phases;                                      // of x that slides: tap_phases()
+  std::int64_t origin, x_step, row_step, frame_step;
+  std::int64_t frames, filter_rows, filter_cols, stride, dilation;  // frames, rows: those in the image
+  std::int64_t phases;                                              // of x that slides: tap_phases()
   std::int64_t first_col, width;
   std::int64_t fetch, fetch_rows, fetch_step;  // rows of x, fetch_step apart, that are brought to the cache
   std::int64_t first_vector, end_vector, channels;  // channels: at least a vector of them, kLanes words
-  // Of a vector [row][word][column][part][lane], weight_step floats or pairs from vector to vector; bias of a
-  // vector [part][lane]. Parts: bf16's even and odd channels, or with groups the lower and the upper half.
+  // Of a vector [frame][row][word][column][part][lane], weight_step floats or pairs from vector to vector and
+  // frame_weights from frame to frame; bias of a vector [part][lane]. Parts: bf16's even and odd channels, or
+  // with groups the lower and the upper half.
   const float *weights, *bias;
-  std::int64_t weight_step;
+  std::int64_t weight_step, frame_weights;
   std::int64_t words;
   const std::int32_t* shuffle;  // with groups [word][part][lane]: which of a vector's words it multiplies
   Epilogue epilogue;
@@ -115,7 +118,7 @@ inline bool pixels_slide(const ConvProblem& a) {
 }
 inline bool planes_slide(const ConvProblem& a) {
   constexpr std::int64_t kLongFilter = 16, kLongRow = 1024;
-  const bool one_row = a.r == 1 && a.h == 1 && a.p() == 1 && a.pad_top == 0;
+  const bool one_row = a.r == 1 && a.h == 1 && a.p() == 1 && a.pad_top == 0 && !a.has_depth();
   return one_row && (a.s > kLongFilter || a.q() >= kLongRow);
 }
 

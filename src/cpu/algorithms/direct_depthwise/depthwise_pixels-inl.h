@@ -213,15 +213,18 @@ template <class Kind, int filter_cols, int stride, int pixels, bool clipped>
 HWY_INLINE void add_rows(const PixelArgs<typename Kind::Element>& args, std::int64_t vector, std::int64_t c,
                          SizedVector (&acc)[pixels][kParts<typename Kind::Element>]) {
   constexpr int step = kLanes * kParts<typename Kind::Element>;
-  const float* weights = args.weights + vector * args.weight_step;
-  const auto* x = args.x + (args.origin + c);
   const std::int64_t row_weights = (filter_cols <= 0 ? args.filter_cols : filter_cols) * step;
-  for (std::int64_t r = 0; r < args.filter_rows; ++r, x += args.row_step) {
-    std::int64_t word = 0;
-    do {
-      add_row<Kind, filter_cols, stride, pixels, clipped>(args, x, args.shuffle + word * step, weights, acc);
-      weights += row_weights;
-    } while (Kind::kGrouped && ++word < args.words);
+  for (std::int64_t f = 0; f < args.frames; ++f) {
+    const float* weights = args.weights + vector * args.weight_step + f * args.frame_weights;
+    const auto* x = args.x + (args.origin + f * args.frame_step + c);
+    for (std::int64_t r = 0; r < args.filter_rows; ++r, x += args.row_step) {
+      std::int64_t word = 0;
+      do {
+        add_row<Kind, filter_cols, stride, pixels, clipped>(args, x, args.shuffle + word * step, weights,
+                                                            acc);
+        weights += row_weights;
+      } while (Kind::kGrouped && ++word < args.words);
+    }
   }
 }
 

@@ -144,12 +144,14 @@ struct Row<Bf16, stride> {
 constexpr int kLongFilter = 7;
 
 // Brings the rows to the cache that the second register tile below reads for the first time, because memory
-// takes longer than one tile does. Below the last rows of a plane lie the first ones of the next.
+// takes longer than one tile does. Below the last rows of a plane lie the first ones of the next. Of several
+// frames the last is new: the others were read for the outputs of the frame before.
 template <class T, int filter_rows, int stride, int rows, int columns>
 HWY_INLINE void fetch_below(const PlaneArgs<T>& args) {
   if (filter_rows >= kLongFilter) return;
   constexpr int kSkipped = filter_rows - stride + 2 * rows * stride;
-  const T* x = args.x + ((args.first_row + kSkipped) * args.width + args.first_col);
+  const T* x = args.x + (std::max<std::int64_t>(args.frames - 1, 0) * args.frame_step +
+                         (args.first_row + kSkipped) * args.width + args.first_col);
   for (int i = 0; i < rows * stride; ++i, x += args.width)
     for (int j = 0; j < columns; j += kLoaded<T>) __builtin_prefetch(x + j);
 }
@@ -290,16 +292,19 @@ HWY_INLINE void add_columns(const PlaneArgs<T>& args,
 
 template <class T, int filter_rows, int stride, int rows, int vectors>
 void plane(const PlaneArgs<T>& shared) {
-  const PlaneArgs<T> args = shared;  // a copy, so that stores to y cannot be taken to change it
+  PlaneArgs<T> args = shared;  // a copy, so that stores to y cannot be taken to change it
   SizedVector acc[rows][vectors * kAccumulators<T, stride>];
   start_plane<T, stride, rows, vectors>(args, acc);
   fetch_below<T, filter_rows, stride, rows, vectors * kLoads<T, stride> * kLoaded<T>>(args);
   const bool inside =
       args.first_row >= 0 && args.first_row + (rows - 1) * stride + filter_rows <= args.height;
-  if (kMaskedLoads<T> && !inside)
-    add_columns<T, filter_rows, stride, rows, vectors, true>(args, acc);
-  else
-    add_columns<T, filter_rows, stride, rows, vectors, false>(args, acc);
+  for (std::int64_t f = args.frames; f > 0; --f) {
+    if (kMaskedLoads<T> && !inside)
+      add_columns<T, filter_rows, stride, rows, vectors, true>(args, acc);
+    else
+      add_columns<T, filter_rows, stride, rows, vectors, false>(args, acc);
+    args.x += args.frame_step, args.weights += filter_rows * args.filter_cols;
+  }
   store_plane<T, stride, rows, vectors>(args, acc);
 }
 
@@ -307,12 +312,14 @@ void plane(const PlaneArgs<T>& shared) {
 template <class T, int stride, int vectors>
 void plane_row(const PlaneArgs<T>& shared) {
   constexpr int loads = kLoads<T, stride>, loaded = kLoaded<T>, of_vector = kAccumulators<T, stride>;
-  const PlaneArgs<T> args = shared;
+  PlaneArgs<T> args = shared;
   const Floats d;
   SizedVector acc[1][vectors * of_vector];
   start_plane<T, stride, 1, vectors>(args, acc);
   const float* weights = args.weights;
-  for (std::int64_t s = 0; s < args.filter_cols; ++s)
+  const std::int64_t columns = args.frames * args.filter_cols;
+  for (std::int64_t i = 0, s = 0; i < columns; ++i, ++s) {
+    if (s == args.filter_cols) s = 0, args.x += args.frame_step;
     for (std::int64_t r = 0; r < args.filter_rows; ++r, ++weights) {
       const std::int64_t image_row = args.first_row + r * args.dilation_h,
                          col = args.first_col + s * args.dilation_w;
@@ -332,6 +339,7 @@ void plane_row(const PlaneArgs<T>& shared) {
               hn::MulAdd(weight, row.next, acc[0][v * of_vector + of_vector - 1]);
       }
     }
+  }
   store_plane<T, stride, 1, vectors>(args, acc);
 }
 

@@ -123,7 +123,9 @@ constexpr int kOpenRows = (filter - 1) / stride + 1;
 template <int filter>
 struct Weights {
   static constexpr bool kKept = filter == 3 && kRegisters == 32;
-  HWY_INLINE explicit Weights(const float* weights) : memory(weights) {
+  HWY_INLINE explicit Weights(const float* weights) { set(weights); }
+  HWY_INLINE void set(const float* weights) {
+    memory = weights;
     if constexpr (kKept) {
       CONVTUNE_UNROLL
       for (int i = 0; i < filter * filter; ++i) kept[i] = hn::Set(Floats(), weights[i]);
@@ -215,7 +217,7 @@ void plane_rows(const PlaneArgs<float>& shared) {
   constexpr int open = kOpenRows<filter, stride>;
   const PlaneArgs<float> args = shared;  // a copy, so that stores to y cannot be taken to change it
   const Floats d;
-  const Weights<filter> weights(args.weights);
+  Weights<filter> weights(args.weights);
   const Strip<filter, stride, vectors> strip(args.first_col, args.width);
   const auto count = static_cast<int>(std::min<std::int64_t>(args.count, vectors * kLanes));
   SizedVector sums[open][vectors];
@@ -242,8 +244,13 @@ void plane_rows(const PlaneArgs<float>& shared) {
   for (std::int64_t row = 1 - open; row < args.rows; ++row) {
     const auto add = [&]<int r>() __attribute__((always_inline)) {
       const std::int64_t image_row = args.first_row + row * stride + r;
-      if (static_cast<std::uint64_t>(image_row) < static_cast<std::uint64_t>(args.height))
-        strip.template add_row<r>(args.x + (image_row * args.width + args.first_col), weights, sums);
+      if (static_cast<std::uint64_t>(image_row) >= static_cast<std::uint64_t>(args.height)) return;
+      const float* x = args.x + (image_row * args.width + args.first_col);
+      if (args.frames == 1) return strip.template add_row<r>(x, weights, sums);
+      for (std::int64_t f = 0; f < args.frames; ++f, x += args.frame_step) {
+        weights.set(args.weights + f * filter * filter);
+        strip.template add_row<r>(x, weights, sums);
+      }
     };
     if constexpr (stride == 2) add.template operator()<filter - 2>();
     add.template operator()<filter - 1>();

@@ -91,7 +91,8 @@ class DepthwiseExecutable final : public Executable {
   }
 
  private:
-  // Rows of a plane of the output, or of an image where channels are last, and columns of them.
+  // Rows of a plane of the output, or of an image where channels are last, and columns of them. With a depth
+  // planes and images are frames: those of a volume follow each other.
   struct Task {
     const T *x, *residual;
     T* y;
@@ -124,7 +125,7 @@ class DepthwiseExecutable final : public Executable {
         for (std::int64_t lane = 0; lane < g.lanes; ++lane) visit(g.channel(vector, part, lane));
     };
     for (std::int64_t vector = 0; vector < g.vectors; ++vector) {
-      for (std::int64_t r = 0; r < problem_.r; ++r)
+      for (std::int64_t r = 0; r < problem_.t * problem_.r; ++r)  // of all frames
         for (std::int64_t word = 0; word < g.words; ++word)
           for (std::int64_t s = 0; s < problem_.s; ++s)
             each_lane(vector, [&](std::int64_t k) {
@@ -143,17 +144,33 @@ class DepthwiseExecutable final : public Executable {
     packed[g.packed_flag] = 0;
   }
 
+  // Taps along an axis that lie in the image, and where the first of them is.
+  struct Inside {
+    std::int64_t from, count, at;
+
+    Inside(std::int64_t first, std::int64_t taps, std::int64_t dilation, std::int64_t size)
+        : from(first >= 0 ? 0 : std::min((-first - 1) / dilation + 1, taps)),
+          count((first >= size ? from : std::clamp((size - first - 1) / dilation + 1, from, taps)) - from),
+          at(first + from * dilation) {}
+  };
+  Inside frames_inside(std::int64_t frame) const {
+    const ConvProblem& a = problem_;
+    return {frame * a.stride_d - a.pad_front, a.t, a.dilation_d, a.d};
+  }
+
   void compute_plane(const Task& task) const {
     const ConvProblem& a = problem_;
     const DepthwiseGeometry& g = geometry_;
-    const std::int64_t k = task.plane % a.k;
+    const std::int64_t volume = task.plane / g.output_frames, k = volume % a.k;
+    const Inside frames = frames_inside(task.plane % g.output_frames);
     const float* const packed = task.packed;
     PlaneArgs<T> args{};
-    args.x = task.x + task.plane / (a.k / a.c) * a.h * a.w;
+    args.x = task.x + (volume / (a.k / a.c) * a.d + frames.at) * a.h * a.w;
+    args.frames = frames.count, args.frame_step = a.dilation_d * a.h * a.w;
     args.height = a.h, args.width = a.w;
     args.filter_rows = a.r, args.filter_cols = a.s;
     args.dilation_h = a.dilation_h, args.dilation_w = a.dilation_w;
-    args.weights = packed + g.packed_weight(k, 0);
+    args.weights = packed + g.packed_weight(k, 0) + frames.from * g.frame_taps;
     args.bias = packed[g.packed_bias + k];
     args.epilogue = epilogue_;
     args.y_step = g.output_cols;
@@ -242,6 +259,9 @@ class DepthwiseExecutable final : public Executable {
     args.x = task.x;
     args.x_step = a.c;
     args.row_step = a.dilation_h * a.w * a.c;
+    const Inside frames = frames_inside(task.plane % g.output_frames);
+    const std::int64_t first_frame = task.plane / g.output_frames * a.d + frames.at;
+    args.frames = frames.count, args.frame_step = a.dilation_d * a.h * a.w * a.c;
     args.filter_cols = a.s;
     args.stride = a.stride_w, args.dilation = a.dilation_w;
     args.phases = tap_phases(a.s, a.dilation_w, a.stride_w);
@@ -251,25 +271,25 @@ class DepthwiseExecutable final : public Executable {
     args.first_vector = first, args.end_vector = end, args.channels = a.c;
     args.bias = task.packed + g.packed_bias;
     const std::int64_t row_weights = g.words * a.s * g.step;
-    args.weight_step = a.r * row_weights;
+    args.frame_weights = a.r * row_weights, args.weight_step = a.t * args.frame_weights;
     args.words = g.words;
     args.shuffle = shuffle_.data();
     args.epilogue = epilogue_;
     args.y_step = a.k;
     args.stream = config_.stream != 0 && lines == nullptr;
     for (std::int64_t row = task.row; row < task.row + task.rows; ++row) {
-      // The filter's rows that lie in the image.
       const std::int64_t top = row * a.stride_h - a.pad_top;
-      const std::int64_t from = top >= 0 ? 0 : std::min((-top - 1) / a.dilation_h + 1, a.r);
-      const std::int64_t to = top >= a.h ? from : std::clamp((a.h - top - 1) / a.dilation_h + 1, from, a.r);
-      args.filter_rows = to - from;
-      args.weights = task.packed + from * row_weights;
+      const Inside rows(top, a.r, a.dilation_h, a.h);
+      args.filter_rows = rows.count;
+      args.weights = task.packed + frames.from * args.frame_weights + rows.from * row_weights;
       for (std::int64_t tile = 0; tile < tiles; ++tile) {
         const std::int64_t col = task.col + cols * tile / tiles,
                            pixels = task.col + cols * (tile + 1) / tiles - col;
         args.first_col = col * a.stride_w - a.pad_left;
-        const std::int64_t window = ((task.plane * a.h + top) * a.w + args.first_col) * a.c;
-        args.origin = window + from * args.row_step;
+        std::int64_t window = ((first_frame * a.h + top) * a.w + args.first_col) * a.c;
+        args.origin = window + rows.from * args.row_step;
+        // Of several frames the last is new.
+        if (frames.count > 1) window += (frames.count - 1) * args.frame_step;
         // An image of one row goes on where the window ends.
         args.fetch = a.h == 1 ? window + ((a.s - 1) * a.dilation_w + (pixels - 1) * a.stride_w + 1) * a.c
                               : window + args.row_step * (a.r - 1) + args.fetch_step + a.pad_left * a.c;
@@ -325,6 +345,7 @@ const Algorithm& direct_depthwise() {
             return std::make_unique<DepthwiseExecutable<Bf16>>(problem, config, device);
           return std::make_unique<DepthwiseExecutable<float>>(problem, config, device);
         },
+        .has_frames = true,
     });
   });
 }
