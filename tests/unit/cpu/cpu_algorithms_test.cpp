@@ -116,8 +116,9 @@ const char* const kProblems[] = {
     "g2mb1ic32id4ih7iw8oc36kd3kh3kw3sd2pd1ph2pw2 precision=fp32 act=clip:-1:1",
     "mb1ic16id3ih9iw11oc17kd3kh3kw3pd0ph1pw1 precision=tf32 act=relu",
     "mb2ic6id2ih9iw10oc33kd2kh3kw3pd3ph1pw1 dtype=bf16 layout=nhwc",
-    "mb1ic3id4ih9iw11oc7kd3sd2pd1 dtype=bf16", "g16mb2ic16id4ih9iw17oc16kd3pd1 residual=1 act=relu",
-    "g8mb1ic8id6ih11iw33oc16kd5sd2pd2 act=silu",
+    "mb1ic3id4ih9iw11oc7kd3kh3kw3sd2sh2sw2pd1ph1pw1 dtype=bf16",
+    "g16mb2ic16id4ih9iw17oc16kd3kh3kw3pd1ph1pw1 residual=1 act=relu",
+    "g8mb1ic8id6ih11iw33oc16kd5kh5kw5sd2sh2sw2pd2ph2pw2 act=silu",
     "g35mb1ic35id3ih6iw9oc35kd3kh3kw3pd2ph1pw1 pad_back=0 layout=nhwc residual=1",
     "g35mb1ic35id2ih9iw17oc35kd3kh3kw3pd4ph1pw1dd1 dtype=bf16 layout=nhwc",
     "g5mb2ic5id4ih9iw37oc5kd3kh3kw3pd1ph1pw1 dtype=bf16 residual=1"};
