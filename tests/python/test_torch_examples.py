@@ -19,6 +19,8 @@ ROOT = pathlib.Path(__file__).parents[2]
     (["optimize_model.py", "--budget", "0", "--size", "64"], "the same bits as before: True"),
     (["train_convnext.py", "--device", "cpu", "--size", "32", "--batch", "4", "--width", "16", "--blocks", "1", "--steps", "5"],
      "convtune  loss "),
+    (["train_unet3d.py", "--device", "cpu", "--size", "8", "--batch", "1", "--width", "4", "--stages", "2", "--steps", "5"],
+     "convtune  loss "),
 ])  # fmt: skip
 def test_examples(arguments, words):
     ran = python(ROOT / "examples" / arguments[0], *arguments[1:])
