@@ -28,12 +28,23 @@ int64_t dilation_of(const Axis& a) {
   return a.filter > 1 ? a.dilation : 1;
 }
 
-AxisPart placed(const Axis& a, AxisPart part) {
+// The first position of a tap's residue that is in dx.
+int64_t begin_of(const Axis& a, int64_t tap) {
+  return (a.pad - tap * dilation_of(a) % a.stride + a.stride - 1) / a.stride;
+}
+
+bool is_tight(const Axis& a, Cut cut) {
+  const int64_t together = (a.size - 1 + a.pad % a.stride) / a.stride + 1,
+                apart = (a.size - 1) / a.stride + 1;
+  return cut.tight && 16 * together > 17 * apart;
+}
+
+AxisPart placed(const Axis& a, AxisPart part, bool tight = false) {
   const int64_t step = dilation_of(a), first = part.tap * step % a.stride;
   const int64_t late = part.tap * step / a.stride;        // positions by which the first tap is behind dy
   const int64_t reach = part.dilation * (part.taps - 1);  // of dy, by the taps of a residue
   // Positions before the first that meets dy are not computed, nor, as far as that can be, those of padding.
-  const int64_t skipped = std::min(a.pad / a.stride - late, reach);
+  const int64_t skipped = std::min((tight ? begin_of(a, part.tap) : a.pad / a.stride) - late, reach);
   const int64_t crop = a.pad - a.stride * (skipped + late) - first;
   const int64_t positions = (a.size - 1 + crop) / a.stride + 1;
   part.before = reach - skipped;
@@ -59,12 +70,14 @@ std::vector<AxisPart> parts_of(const Axis& a, Cut cut) {
     return {part};
   }
   std::vector<AxisPart> parts;
+  const bool tight = is_tight(a, cut);
   for (int64_t tap = 0, end = 0; tap < all; tap = end) {
     const auto is_alike = [&](int64_t other) {
-      return taps_of(other) == taps_of(tap) && other * step / a.stride == tap * step / a.stride;
+      return taps_of(other) == taps_of(tap) && other * step / a.stride == tap * step / a.stride &&
+             (!tight || begin_of(a, other) == begin_of(a, tap));
     };
     while (end < all && is_alike(end)) ++end;
-    parts.push_back(placed(a, {tap, end - tap, taps_of(tap), period, dilation}));
+    parts.push_back(placed(a, {tap, end - tap, taps_of(tap), period, dilation}, tight));
   }
   return parts;
 }
@@ -137,7 +150,7 @@ std::vector<ForwardPart> forward_parts(const ConvProblem& a, Cut cut) {
   if (a.direction != Direction::backward_data) return {};
   const std::array<Axis, 3> axes = axes_of(a);
   const auto of_axis = [&](const Axis& axis, bool joined) {
-    return parts_of(axis, {.joined = joined, .bare = cut.bare});
+    return parts_of(axis, {.joined = joined, .bare = cut.bare, .tight = cut.tight});
   };
   const bool one_group = a.groups == 1;
   const std::vector<AxisPart> depths = of_axis(axes[0], false),

@@ -2,6 +2,7 @@
 // answers follows from that.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -87,6 +88,10 @@ class CpuAlgorithmOf : public CpuAlgorithm {
     std::vector<Typed> some = parts_.candidates(seen(all.front()), device);
     if (all.front() != seen(all.front()))
       std::erase_if(some, [&](const Typed& typed) { return !takes_config(all.front(), device, typed); });
+    // Outputs that are copied from there stay in the caches.
+    if constexpr (requires(Typed typed) { typed.stream; })
+      if (spread_cycles(problem) > 0)
+        std::ranges::stable_partition(some, [](const Typed& typed) { return typed.stream == 0; });
     for (std::size_t i = 1; i < all.size(); ++i)
       std::erase_if(some, [&](const Typed& typed) { return !takes_config(all[i], device, typed); });
     return to_configs(some);

@@ -232,7 +232,7 @@ class PartsExecutable final : public Executable {
 std::vector<ForwardPart> parts_of(const ConvProblem& a) {
   if (a.direction != Direction::backward_data) return {};
   const bool plain = !a.bias && !a.residual && a.activation == Activation::none;
-  return forward_parts(a, {.bare = plain || !has_bare_residues(a)});
+  return forward_parts(a, {.bare = plain || !has_bare_residues(a), .tight = true});
 }
 
 std::unique_ptr<Executable> parts_executable(const ConvProblem& problem, std::vector<BuiltPart> parts,

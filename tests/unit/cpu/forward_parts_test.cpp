@@ -114,6 +114,7 @@ TEST(ForwardParts, TogetherAreTheGradient) {
     EXPECT_LE(expect_right(a, {.joined = true}), a.groups == 1 ? 2u : 8u) << "rows and columns are one part";
     EXPECT_GE(expect_right(a, {.bare = true}), 1u);
     EXPECT_GE(expect_right(a, {.joined = true, .bare = true}), 1u);
+    EXPECT_GE(expect_right(a, {.bare = true, .tight = true}), 1u);
     if (testing::Test::HasFailure()) return;
   }
   for (const int parts : {0, 1, 2, 4}) EXPECT_GE(counts[parts], 20) << parts;
