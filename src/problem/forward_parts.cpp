@@ -6,6 +6,8 @@
 #include <numeric>
 #include <utility>
 
+#include "problem/tight_parts.h"
+
 namespace convtune {
 namespace {
 
@@ -33,10 +35,10 @@ int64_t begin_of(const Axis& a, int64_t tap) {
   return (a.pad - tap * dilation_of(a) % a.stride + a.stride - 1) / a.stride;
 }
 
-bool is_tight(const Axis& a, Cut cut) {
+bool is_tight(const Axis& a) {
   const int64_t together = (a.size - 1 + a.pad % a.stride) / a.stride + 1,
                 apart = (a.size - 1) / a.stride + 1;
-  return cut.tight && 16 * together > 17 * apart;
+  return 16 * together >= 17 * apart;
 }
 
 AxisPart placed(const Axis& a, AxisPart part, bool tight = false) {
@@ -58,7 +60,7 @@ int64_t period_of(const Axis& a) {
   return a.stride / std::gcd(a.stride, dilation_of(a));
 }
 
-std::vector<AxisPart> parts_of(const Axis& a, Cut cut) {
+std::vector<AxisPart> parts_of(const Axis& a, Cut cut, bool tight) {
   const int64_t period = period_of(a), step = dilation_of(a), dilation = step * period / a.stride;
   const int64_t all = std::min(period, a.filter);
   if (all < a.stride && (!cut.bare || a.stride > kMostBareStride)) return {};
@@ -70,7 +72,7 @@ std::vector<AxisPart> parts_of(const Axis& a, Cut cut) {
     return {part};
   }
   std::vector<AxisPart> parts;
-  const bool tight = is_tight(a, cut);
+  tight = tight && is_tight(a);
   for (int64_t tap = 0, end = 0; tap < all; tap = end) {
     const auto is_alike = [&](int64_t other) {
       return taps_of(other) == taps_of(tap) && other * step / a.stride == tap * step / a.stride &&
@@ -121,6 +123,28 @@ ForwardPart combined(const ConvProblem& a, const std::array<const AxisPart*, 3>&
   return part;
 }
 
+std::vector<ForwardPart> all_parts(const ConvProblem& a, Cut cut, bool tight) {
+  if (a.direction != Direction::backward_data) return {};
+  const std::array<Axis, 3> axes = axes_of(a);
+  const auto of_axis = [&](const Axis& axis, bool joined) {
+    return parts_of(axis, {.joined = joined, .bare = cut.bare}, tight);
+  };
+  const bool one_group = a.groups == 1;
+  const std::vector<AxisPart> depths = of_axis(axes[0], false),
+                              rows = of_axis(axes[1], cut.joined && one_group),
+                              columns = of_axis(axes[2], cut.joined && (one_group || cut.grouped));
+  std::vector<ForwardPart> parts;
+  for (const AxisPart& d : depths)
+    for (const AxisPart& h : rows)
+      for (const AxisPart& w : columns)
+        if (ForwardPart part = combined(a, {&d, &h, &w});
+            part.problem.z() > 0 && part.problem.p() > 0 && part.problem.q() > 0)
+          parts.push_back(std::move(part));
+  std::ranges::stable_sort(parts, std::greater(),
+                           [](const ForwardPart& part) { return part.problem.flops(); });
+  return parts;
+}
+
 }  // namespace
 
 int64_t Gathering::elements() const {
@@ -147,25 +171,10 @@ bool ForwardPart::is_whole() const {
 }
 
 std::vector<ForwardPart> forward_parts(const ConvProblem& a, Cut cut) {
-  if (a.direction != Direction::backward_data) return {};
-  const std::array<Axis, 3> axes = axes_of(a);
-  const auto of_axis = [&](const Axis& axis, bool joined) {
-    return parts_of(axis, {.joined = joined, .bare = cut.bare, .tight = cut.tight});
-  };
-  const bool one_group = a.groups == 1;
-  const std::vector<AxisPart> depths = of_axis(axes[0], false),
-                              rows = of_axis(axes[1], cut.joined && one_group),
-                              columns = of_axis(axes[2], cut.joined && (one_group || cut.grouped));
-  std::vector<ForwardPart> parts;
-  for (const AxisPart& d : depths)
-    for (const AxisPart& h : rows)
-      for (const AxisPart& w : columns)
-        if (ForwardPart part = combined(a, {&d, &h, &w});
-            part.problem.z() > 0 && part.problem.p() > 0 && part.problem.q() > 0)
-          parts.push_back(std::move(part));
-  std::ranges::stable_sort(parts, std::greater(),
-                           [](const ForwardPart& part) { return part.problem.flops(); });
-  return parts;
+  return all_parts(a, cut, false);
+}
+std::vector<ForwardPart> tight_parts(const ConvProblem& a, Cut cut) {
+  return all_parts(a, cut, true);
 }
 
 std::array<std::uint64_t, 3> met_residues(const ConvProblem& a) {

@@ -47,11 +47,9 @@ struct ForwardPart {
 
 // How a problem is cut into parts. `joined`: rows and columns of one group are one part each, some of whose
 // residues lack the first tap, for kernels that leave it out; with `grouped` columns of several groups, too.
-// `bare`: residues without a tap are no part, and somebody else writes them (met_residues()). `tight`:
-// residues whose first positions differ are parts of their own where together they have a sixteenth of
-// positions more, which are outside of dx.
+// `bare`: residues without a tap are no part, and somebody else writes them (met_residues()).
 struct Cut {
-  bool joined = false, grouped = false, bare = false, tight = false;
+  bool joined = false, grouped = false, bare = false;
 };
 
 // The parts of a backward data problem; together they write each element of dx once, but for bare residues.

@@ -56,6 +56,8 @@ struct CpuAlgorithmParts {
   // The multiply-adds of f32 that its vectors issue, junk included; null where no bound is known.
   double (*multiply_adds)(const ConvProblem&, const Typed&) = nullptr;
   bool has_frames = false;  // a third dimension of its own
+  // Tells whether of a problem that is images to all others `executable` takes the volumes. Null: of none.
+  bool (*reads_frames)(const ConvProblem& volume) = nullptr;
 };
 
 class CpuAlgorithm : public Algorithm {
@@ -168,16 +170,20 @@ class CpuAlgorithmOf : public CpuAlgorithm {
   // A problem as the algorithm sees it, what that takes, and its executable.
   ConvProblem seen(const ConvProblem& one) const { return parts_.has_frames ? one : frame_images(one); }
   MemoryPlan memory_of(const ConvProblem& one, const Typed& typed) const {
-    MemoryPlan memory = parts_.memory ? parts_.memory(seen(one), typed) : MemoryPlan{};
-    if (!parts_.has_frames) take_frame_images(one, memory);
+    MemoryPlan memory =
+        parts_.memory ? parts_.memory(parts_.has_frames ? one : built_images(one), typed) : MemoryPlan{};
+    if (!reads_frames(one)) take_frame_images(one, memory);
     return memory;
   }
+  bool reads_frames(const ConvProblem& one) const {
+    return parts_.has_frames || (parts_.reads_frames && are_gathered(one) && parts_.reads_frames(one));
+  }
   double images_cycles(const ConvProblem& one) const {
-    return parts_.has_frames ? 0 : frame_image_cycles(one);
+    return reads_frames(one) ? 0 : frame_image_cycles(one);
   }
   std::unique_ptr<Executable> executable_of(const ConvProblem& one, const DeviceInfo& device,
                                             const Typed& typed) const {
-    if (parts_.has_frames) return parts_.executable(one, device, typed);
+    if (reads_frames(one)) return parts_.executable(one, device, typed);
     const auto make = [&](const ConvProblem& images, int threads) {
       DeviceInfo some = device;
       some.units = threads;

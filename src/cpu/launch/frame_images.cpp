@@ -46,9 +46,7 @@ class FrameImages final : public Executable {
     constexpr int64_t kEvenly = 4;  // images a thread from which on no thread waits long
     apart_ = images_ % threads == 0 || images_ >= kEvenly * threads;
     take_frame_images(problem, memory_);
-    ConvProblem one = frame_images(problem);
-    one.n = 1;
-    of_image_ = make(one, apart_ ? 1 : threads);
+    of_image_ = make(built_images(problem), apart_ ? 1 : threads);
     weights_ = (of_image_->packed_bytes() + 63) / 64 * 64;
   }
 
@@ -207,15 +205,25 @@ ConvProblem frame_images(const ConvProblem& a) {
   return images;
 }
 
+bool are_gathered(const ConvProblem& a) {
+  return has_frame_images(a) && !lies_as_images(a);
+}
+
+ConvProblem built_images(const ConvProblem& a) {
+  ConvProblem images = frame_images(a);
+  if (are_gathered(a)) images.n = 1;
+  return images;
+}
+
 void take_frame_images(const ConvProblem& a, MemoryPlan& memory) {
-  if (!has_frame_images(a) || lies_as_images(a)) return;
+  if (!are_gathered(a)) return;
   memory.take("frames of an image", image_bytes(a), 1);
   memory.take("outputs of an image", image_output_bytes(a), 1);
 }
 
 double frame_image_cycles(const ConvProblem& a) {
   constexpr double kCyclesAByte = 0.1;
-  if (!has_frame_images(a) || lies_as_images(a)) return 0;
+  if (!are_gathered(a)) return 0;
   const int64_t copies = a.residual ? 2 : 1;
   return static_cast<double>(a.n * a.z()) * kCyclesAByte *
          static_cast<double>(image_bytes(a) + copies * image_output_bytes(a));
@@ -223,7 +231,7 @@ double frame_image_cycles(const ConvProblem& a) {
 
 std::unique_ptr<Executable> frame_images_executable(const ConvProblem& problem, const MakeOfImages& make,
                                                     int threads) {
-  if (!has_frame_images(problem) || lies_as_images(problem)) return make(frame_images(problem), threads);
+  if (!are_gathered(problem)) return make(frame_images(problem), threads);
   return std::make_unique<FrameImages>(problem, make, threads);
 }
 

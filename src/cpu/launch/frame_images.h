@@ -20,6 +20,11 @@ namespace convtune::cpu {
 // as it is.
 ConvProblem frame_images(const ConvProblem& problem);
 
+// Tells whether x and y are not the images as they lie.
+bool are_gathered(const ConvProblem& problem);
+// The images that an executable is built for at a time: one of them where they are gathered, else all.
+ConvProblem built_images(const ConvProblem& problem);
+
 // Memory of a thread that gathers an image: nothing where x and y are the images as they lie, or there is no
 // depth.
 void take_frame_images(const ConvProblem& problem, MemoryPlan& memory);

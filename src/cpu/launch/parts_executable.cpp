@@ -10,6 +10,7 @@
 #include "cpu/base/parallel.h"
 #include "cpu/tile/memory_plan.h"
 #include "problem/element.h"
+#include "problem/tight_parts.h"
 
 namespace convtune::cpu {
 namespace {
@@ -232,7 +233,7 @@ class PartsExecutable final : public Executable {
 std::vector<ForwardPart> parts_of(const ConvProblem& a) {
   if (a.direction != Direction::backward_data) return {};
   const bool plain = !a.bias && !a.residual && a.activation == Activation::none;
-  return forward_parts(a, {.bare = plain || !has_bare_residues(a), .tight = true});
+  return tight_parts(a, {.bare = plain || !has_bare_residues(a)});
 }
 
 std::unique_ptr<Executable> parts_executable(const ConvProblem& problem, std::vector<BuiltPart> parts,

@@ -115,6 +115,7 @@ const char* const kProblems[] = {
     "mb1ic4id5ih7iw9oc18kd3kh3kw3pd2ph1pw1dd1 layout=nhwc residual=1",
     "g2mb1ic32id4ih7iw8oc36kd3kh3kw3sd2pd1ph2pw2 precision=fp32 act=clip:-1:1",
     "mb1ic16id3ih9iw11oc17kd3kh3kw3pd0ph1pw1 precision=tf32 act=relu",
+    "mb2ic16id5ih7iw18oc17kd3kh3kw3pd2ph1pw1 pad_back=0 precision=fp32 residual=1 act=silu",
     "mb2ic6id2ih9iw10oc33kd2kh3kw3pd3ph1pw1 dtype=bf16 layout=nhwc",
     "mb1ic3id4ih9iw11oc7kd3kh3kw3sd2sh2sw2pd1ph1pw1 dtype=bf16",
     "g16mb2ic16id4ih9iw17oc16kd3kh3kw3pd1ph1pw1 residual=1 act=relu",

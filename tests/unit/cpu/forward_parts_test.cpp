@@ -7,6 +7,7 @@
 
 #include "cpu/reference/oracle.h"
 #include "problem/random_problem.h"
+#include "problem/tight_parts.h"
 
 namespace convtune::forward_parts_test {
 namespace {
@@ -53,10 +54,11 @@ int64_t place_of(const ConvProblem& a, const ForwardPart& part, const Index& at)
 }
 
 // How many parts there are; each element must be written once, and as the oracle has it.
-std::size_t expect_right(const ConvProblem& a, Cut cut = {}) {
+std::size_t expect_right(const ConvProblem& a, Cut cut = {},
+                         std::vector<ForwardPart> (*cut_up)(const ConvProblem&, Cut) = forward_parts) {
   const std::vector<float> dy = integers(a.output_elements(), 1), w = integers(a.weight_elements(), 2),
                            bias = integers(a.c, 3), residual(static_cast<std::size_t>(a.input_elements()));
-  const std::vector<ForwardPart> parts = forward_parts(a, cut);
+  const std::vector<ForwardPart> parts = cut_up(a, cut);
   std::vector<int> written(static_cast<std::size_t>(a.input_elements()), parts.empty() ? 1 : 0);
   for (const ForwardPart& part : parts) {
     const ConvProblem& f = part.problem;
@@ -114,7 +116,7 @@ TEST(ForwardParts, TogetherAreTheGradient) {
     EXPECT_LE(expect_right(a, {.joined = true}), a.groups == 1 ? 2u : 8u) << "rows and columns are one part";
     EXPECT_GE(expect_right(a, {.bare = true}), 1u);
     EXPECT_GE(expect_right(a, {.joined = true, .bare = true}), 1u);
-    EXPECT_GE(expect_right(a, {.bare = true, .tight = true}), 1u);
+    EXPECT_GE(expect_right(a, {.bare = true}, tight_parts), 1u);
     if (testing::Test::HasFailure()) return;
   }
   for (const int parts : {0, 1, 2, 4}) EXPECT_GE(counts[parts], 20) << parts;

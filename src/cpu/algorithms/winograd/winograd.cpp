@@ -26,6 +26,7 @@ const Algorithm& winograd() {
         .cycles = winograd_cycles,
         .executable =
             [](const ConvProblem& problem, const DeviceInfo& device, const WinogradConfig& config) {
+              if (problem.has_depth()) return winograd_frames(problem, config, device.units);
               if (is_decomposed(problem)) return winograd_decomposed(problem, config, device.units);
               return problem.layout == Layout::nchw ? winograd_channels_first(problem, config, device.units)
                                                     : winograd_channels_last(problem, config, device.units);
@@ -35,6 +36,7 @@ const Algorithm& winograd() {
               return WinogradGeometry(problem, config, direct_kernels(config.vector_bits)->lanes)
                   .issued_multiply_adds;
             },
+        .reads_frames = winograd_reads_frames,
     });
   });
 }

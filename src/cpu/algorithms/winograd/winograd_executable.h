@@ -62,6 +62,10 @@ class WinogradExecutable : public Executable {
 
 std::unique_ptr<Executable> winograd_channels_first(const ConvProblem& problem, const WinogradConfig& config,
                                                     int threads);
+// With a depth: of problems for which winograd_reads_frames().
+bool winograd_reads_frames(const ConvProblem& volume);
+std::unique_ptr<Executable> winograd_frames(const ConvProblem& volume, const WinogradConfig& config,
+                                            int threads);
 std::unique_ptr<Executable> winograd_decomposed(const ConvProblem& problem, const WinogradConfig& config,
                                                 int threads);
 std::unique_ptr<Executable> winograd_channels_last(const ConvProblem& problem, const WinogradConfig& config,

@@ -10,7 +10,7 @@
 namespace convtune::cpu {
 
 struct OutputPlace {
-  std::int64_t n, k, row, col;
+  std::int64_t n, k, row, col, frame = 0;
 };
 
 // Replaces a `sum` that is not finite by the sum of x * w of its output, in double. Padding is never
