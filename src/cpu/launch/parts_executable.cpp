@@ -46,7 +46,7 @@ struct Along {
   int64_t place(int64_t position) const { return first + (position - begin) * stride; }
 };
 
-// Whether the residues of a row lie between each other with nothing else there.
+// Tells whether the residues of a row lie between each other with nothing else there.
 bool fills_rows(const ForwardPart& part) {
   const PartAxis& row = part.width;
   return part.problem.layout == Layout::nchw && row.residues == row.stride && row.step == 1;

@@ -33,7 +33,7 @@ class ChannelsFirst : public WinogradExecutable {
   }
 
  protected:
-  // Which outputs are computed: frame z of image n and of those behind it, and how far frames have turned in
+  // Outputs that are computed: frame z of image n and of those behind it, and how far frames have turned in
   // V: tap t of a channel is in place (t + turn) % taps, where c % taps counts as t.
   struct Frame {
     std::int64_t n = 0, z = 0, turn = 0;
@@ -48,7 +48,7 @@ class ChannelsFirst : public WinogradExecutable {
   }
 
  private:
-  // Of panels of each width.
+  // Offsets of channels in panels of each width.
   using Offsets = std::array<std::vector<std::int32_t>, kMaxTileVectors>;
 
   void compute(const WinogradTask& task, const float* x, const float* packed, float* memory,
@@ -218,7 +218,7 @@ class Frames final : public ChannelsFirst {
   }
 
  private:
-  // Those that V lacks. Frame f is in place f % taps.
+  // Transforms frames that V lacks. Frame f is in place f % taps.
   void transform_frames(const WinogradTask& task, Frame& frame, std::vector<std::int64_t>& kept,
                         const float* x, float* memory) const {
     const std::int64_t taps = volume_.t, channels = geometry_.group_channels / taps;
