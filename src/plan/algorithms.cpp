@@ -46,6 +46,7 @@ const std::vector<const Algorithm*>& cuda_algorithms() {
         &cuda::implicit_gemm_half_sm90(),
         &cuda::implicit_gemm_sm90(),
         &cuda::implicit_gemm_sm80(),
+        &cuda::weight_gradient_half_sm90(),
         cuda::cudnn(),
         &cuda::general_sm80(),
     };

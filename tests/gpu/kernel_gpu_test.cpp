@@ -318,6 +318,7 @@ TEST_P(Kernel, CountsMoreOutputsThanAnIntCan) {
     problems.push_back(tf32(line));
   problems = here(with_halves(problems));
   ASSERT_FALSE(problems.empty()) << "none of these is for it";
+  if (problems.front().direction == Direction::backward_weights) GTEST_SKIP() << "its outputs are weights";
   ASSERT_GT(problems.front().output_elements(), std::int64_t{1} << 31);
   if (device().memory_bytes < std::int64_t{20} << 30) GTEST_SKIP() << "it needs 10 GB";
   expect_right(cases_of({problems.front()}, 0), TestData::integer, 3000);

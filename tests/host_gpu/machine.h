@@ -75,7 +75,7 @@ struct Wgmma {
   int columns;
   const unsigned* a_registers;  // or null, and `a` describes shared memory
   unsigned long long a, b;
-  bool adds, rows_of_n;
+  bool adds, rows_of_n, rows_of_m = false;
 };
 void wgmma(const Wgmma& what, float* sums);
 void wgmma_commit();

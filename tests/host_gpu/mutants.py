@@ -34,7 +34,7 @@ def found(program, word, tree):
         if done.returncode == 2 or "does not compile" in done.stdout:
             sys.exit(f"mutants: '{word}' could not be run: {done.stderr or done.stdout[:2000]}")
         if done.returncode != 0:
-            mark = next((one for one in ("LAUNCH_FAILED (", ": y[") if one in done.stdout), None)
+            mark = next((one for one in ("LAUNCH_FAILED (", ": y[", ": dw[") if one in done.stdout), None)
             text = done.stdout.split(mark, 1)[1].splitlines()[0] if mark else "a crash"
             return f"{mode}: {text[:160]}"
     return ""

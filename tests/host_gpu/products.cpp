@@ -109,7 +109,7 @@ unsigned place_in_row(unsigned long long descriptor, int row, int chunk) {
 // bytes.
 unsigned place_of_rows(unsigned long long descriptor, int row, int k) {
   const auto field = [&](int shift) { return static_cast<unsigned>(descriptor >> shift & 0x3fff) * 16; };
-  if (descriptor >> 62 != 1) fail("rows of n that are not exchanged within 128 bytes");
+  if (descriptor >> 62 != 1) fail("rows of m or n that are not exchanged within 128 bytes");
   const auto r = static_cast<unsigned>(row), of_k = static_cast<unsigned>(k);
   const unsigned address = field(0) + r / 64 * field(16) + of_k / 8 * field(32) + of_k % 8 * 128 + r % 64 * 2;
   return (exchanged(address & ~15u, 3) | (address & 15)) % kWindow;
@@ -141,18 +141,22 @@ void multiply(const Product& p) {
   static float a[16][16], b[16][256], d[16][256];
   for (int lane = 0; lane < 32 && p.what.a_registers; ++lane)
     unpack_a(p.what.type, 2, lane, p.a[static_cast<std::size_t>(lane)].data(), a);
+  const auto number = [&](unsigned long long descriptor, int row, int k) {
+    unsigned short bits;
+    read_operand(p, place_of_rows(descriptor, row, k), &bits, 2);
+    return widened(p.what.type, bits);
+  };
   for (int row = 0; row < 16 && !p.what.a_registers; ++row)
-    unpack_row(p, p.what.a, 16 * p.quarter + row, a[row], 1);
+    if (p.what.rows_of_m)
+      for (int k = 0; k < k_all; ++k) a[row][k] = number(p.what.a, 16 * p.quarter + row, k);
+    else
+      unpack_row(p, p.what.a, 16 * p.quarter + row, a[row], 1);
   for (int n = 0; n < columns; ++n) {
     if (!p.what.rows_of_n) {
       unpack_row(p, p.what.b, n, &b[0][n], 256);
       continue;
     }
-    for (int k = 0; k < k_all; ++k) {
-      unsigned short bits;
-      read_operand(p, place_of_rows(p.what.b, n, k), &bits, 2);
-      b[k][n] = widened(p.what.type, bits);
-    }
+    for (int k = 0; k < k_all; ++k) b[k][n] = number(p.what.b, n, k);
   }
   const auto for_each_sum = [&](const auto& f) {
     for (int lane = 0; lane < 32; ++lane)

@@ -39,11 +39,22 @@ inline ConvProblem tf32(const std::string& text) {
   return problem;
 }
 
-// Configs of an algorithm, in order.
+// Those of them that an algorithm takes; where it takes none, those whose gradient of weights it takes.
 inline std::vector<ConvProblem> supported(const Algorithm& algorithm, const DeviceInfo& device,
                                           std::vector<ConvProblem> problems) {
-  std::erase_if(problems, [&](const ConvProblem& problem) { return !algorithm.supports(problem, device); });
-  return problems;
+  const auto refused = [&](const ConvProblem& problem) { return !algorithm.supports(problem, device); };
+  std::vector<ConvProblem> gradients = problems;
+  std::erase_if(problems, refused);
+  if (!problems.empty()) return problems;
+  std::erase_if(gradients,
+                [](const ConvProblem& problem) { return problem.direction != Direction::forward; });
+  for (ConvProblem& gradient : gradients) {
+    gradient.direction = Direction::backward_weights;
+    gradient.activation = Activation::none, gradient.alpha = gradient.beta = 0;
+    gradient.residual = false, gradient.rounding = Rounding::once, gradient.cache = 0;
+  }
+  std::erase_if(gradients, refused);
+  return gradients;
 }
 // At most so many of them, from all over the list.
 template <class T>

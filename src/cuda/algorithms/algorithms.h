@@ -22,5 +22,6 @@ const Algorithm& implicit_gemm_half_sm80();
 const Algorithm& implicit_gemm_half_sm90();
 const Algorithm& implicit_gemm_sm80();
 const Algorithm& implicit_gemm_sm90();
+const Algorithm& weight_gradient_half_sm90();
 
 }  // namespace convtune::cuda

@@ -20,9 +20,12 @@ double read_bytes(const ConvProblem& a) {
   const double columns = a.layout == Layout::nhwc ? touched(a.w, a.q(), a.s) : static_cast<double>(a.w);
   const double residual =
       a.residual ? static_cast<double>(size_of(a.dtype.y) * a.n * a.k * a.z() * a.p() * a.q()) : 0;
+  const double gradient = a.direction == Direction::backward_weights
+                              ? static_cast<double>(size_of(a.dtype.y) * a.output_elements())
+                              : 0;
   return static_cast<double>(size_of(a.dtype.x) * a.n * a.c) * touched(a.d, a.z(), a.t) *
              touched(a.h, a.p(), a.r) * columns +
-         residual;
+         residual + gradient;
 }
 
 void add_epilogue(Phase& store, const ConvExtents& conv, double outputs) {

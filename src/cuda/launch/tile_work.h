@@ -18,7 +18,8 @@ constexpr double kBulkBytes = 512;  // that a warp copies by one instruction, 16
 // unless all pieces are whole sectors.
 void store_in_pieces(TileWork& work, double outputs, double piece, double bytes = sizeof(float));
 
-// Bytes of the input's rows, of pixels where channels come last, that filters meet, and of the residual.
+// Bytes of the input's rows, of pixels where channels come last, that filters meet, of the residual, and of
+// dy for the gradient of weights.
 double read_bytes(const ConvProblem& problem);
 
 // Counts the rows (or columns) that `tiles` tiles read, `count` each from first(tile) on, those that the

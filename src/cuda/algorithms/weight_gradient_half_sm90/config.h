@@ -1,0 +1,166 @@
+// The gradient of weights in half precision on compute capability 9.0 (weight_gradient_half_sm90.cuh, which
+// draws it): problem, choices, and what follows from them, shared by the kernel and by the host that plans
+// it.
+#pragma once
+
+#include "cuda/tile/arithmetic.h"
+#include "cuda/tile/conv_extents.h"
+#include "cuda/tile/packed.h"
+#include "cuda/tile/smem.h"
+
+namespace convtune {
+
+struct WeightGradientHalfSm90 {
+  ConvExtents conv;
+  bool bias = false;  // not a choice: the gradient of the bias is wanted, too
+  int filter_groups = 2, column_groups = 1, row_blocks = 1, columns = 256, pixels = 64, stages = 4;
+  int blocks = 132;
+  bool aligned = true;  // not a choice: x and dy begin at multiples of 16 bytes
+  static constexpr const char* kName = "WeightGradientHalfSm90";
+  template <class Self, class F>
+  static constexpr void visit(Self& self, F&& field) {
+    field("conv", self.conv);
+    field("bias", self.bias);
+    field("filter_groups", self.filter_groups, 1, 3, "warpgroups that multiply, with other filters each");
+    field("column_groups", self.column_groups, 1, 3, "of each of those, with other columns each");
+    field("row_blocks", self.row_blocks, 1, 2, "blocks of 64 filters that one of them has sums of");
+    field("columns", self.columns, 64, 256, "columns that one of them has sums of, a multiple of 64");
+    field("pixels", self.pixels, 32, 128, "pixels of a stage: 32, 64 or 128");
+    field("stages", self.stages, 2, 8, "stages kept at once");
+    field("blocks", self.blocks, 1, kMostBlocks, "blocks that share all products evenly");
+    field("aligned", self.aligned);
+  }
+  static constexpr int kMostBlocks = 4096;
+  constexpr bool asks_alignment() const { return true; }
+
+  // ---- The product: filters by columns, and its sums go over the pixels of y. A column is a channel at a
+  // tap; 64 channels of one tap lie beside each other, the last of a tap may be fewer ----
+  static constexpr int kBlock = 64;
+  constexpr long long all_pixels() const { return static_cast<long long>(conv.n) * conv.z * conv.p * conv.q; }
+  constexpr int taps() const { return conv.t * conv.r * conv.s; }
+  constexpr int channel_blocks() const { return ceil_div(conv.c, kBlock); }
+  constexpr int all_blocks() const { return taps() * channel_blocks(); }  // of 64 columns
+  constexpr long long chunks() const { return ceil_div(all_pixels(), pixels); }
+  // Tells whether pixels of y are pixels of x, one after the other.
+  constexpr bool pointwise() const {
+    return taps() == 1 && conv.z == conv.d && conv.stride_d == 1 && conv.pad_front == 0 &&
+           conv.stride_h == 1 && conv.stride_w == 1 && conv.pad_top == 0 && conv.pad_left == 0 &&
+           conv.p == conv.h && conv.q == conv.w;
+  }
+
+  // ---- Tiles. All chunks of all tiles, a tile's one after the other, are dealt out to the blocks evenly:
+  // a block has a part of a tile, or the end of one and the beginning of the next, or whole ones between ----
+  constexpr int consumers() const { return filter_groups * column_groups; }
+  constexpr int consumer_rows() const { return kBlock * row_blocks; }
+  constexpr int tile_rows() const { return filter_groups * consumer_rows(); }
+  constexpr int tile_columns() const { return column_groups * columns; }
+  constexpr int tile_blocks() const { return tile_columns() / kBlock; }
+  constexpr int column_tiles() const { return ceil_div(all_blocks(), tile_blocks()); }
+  constexpr int row_tiles() const { return ceil_div(conv.k, tile_rows()); }
+  constexpr int tiles() const { return row_tiles() * column_tiles(); }
+  constexpr int first_filter(int tile) const { return tile / column_tiles() * tile_rows(); }
+  constexpr int first_block(int tile) const { return tile % column_tiles() * tile_blocks(); }
+  constexpr int threads() const { return 128 * (consumers() + 1); }
+  constexpr int sums() const { return row_blocks * columns / 2; }  // registers of a thread
+
+  constexpr long long work() const { return tiles() * chunks(); }
+  constexpr long long first_work(int block) const { return work() * block / blocks; }
+  // The block that has a piece of work, and so the first and the last that share a tile.
+  constexpr int block_of(long long piece) const {
+    return static_cast<int>(((piece + 1) * blocks - 1) / work());
+  }
+  constexpr int first_sharer(int tile) const { return block_of(tile * chunks()); }
+  constexpr int last_sharer(int tile) const { return block_of((tile + 1) * chunks() - 1); }
+
+  // ---- Partial sums in memory, in words: from tile to tile and from block to block it goes one place on,
+  // so that each part of a tile has a place of its own. [place][row][column], then of each row the sum of dy,
+  // which tiles of the first columns have ----
+  constexpr int place(int block, int tile) const { return block + tile; }
+  constexpr int places() const { return blocks + tiles() - 1; }
+  constexpr long long place_words() const { return 1LL * tile_rows() * (tile_columns() + (bias ? 1 : 0)); }
+  constexpr long long partial_words() const { return places() * place_words(); }
+  constexpr long long row_sums_at() const { return 1LL * tile_rows() * tile_columns(); }
+
+  // ---- Describes where a tap of an output's window lies in x ----
+  struct Pixel {
+    int image, frame, row, column;
+  };
+  constexpr Pixel first_tap(int pixel) const {
+    const int frame = pixel / (conv.p * conv.q);
+    return {frame / conv.z, frame % conv.z * conv.stride_d - conv.pad_front,
+            pixel / conv.q % conv.p * conv.stride_h - conv.pad_top,
+            pixel % conv.q * conv.stride_w - conv.pad_left};
+  }
+  struct Reach {
+    int channel, frames, rows, columns;  // the first channel, and how far behind the first tap
+  };
+  constexpr Reach reach(int block) const {  // of 64 columns
+    const int tap = block / channel_blocks();
+    return {block % channel_blocks() * kBlock, tap / (conv.r * conv.s) * conv.dilation_d,
+            tap / conv.s % conv.r * conv.dilation_h, tap % conv.s * conv.dilation_w};
+  }
+  // Returns the corners that TMA walks between, as far from the image's end, and whether it can: positions of
+  // first taps have 8 bits each, 5 where frames are one more extent, and offsets as many.
+  constexpr int corner_below() const { return (conv.p - 1) * conv.stride_h - conv.pad_top - (conv.h - 1); }
+  constexpr int corner_right() const { return (conv.q - 1) * conv.stride_w - conv.pad_left - (conv.w - 1); }
+  constexpr int corner_behind() const { return (conv.z - 1) * conv.stride_d - conv.pad_front - (conv.d - 1); }
+  constexpr int most_corner() const { return conv.has_depth() ? 16 : 128; }
+  constexpr bool can_walk() const {
+    const auto is_corner = [this](int value) { return value >= -most_corner() && value < most_corner(); };
+    return pointwise() ||
+           (is_corner(-conv.pad_top) && is_corner(-conv.pad_left) && is_corner(-conv.pad_front) &&
+            is_corner(corner_below()) && is_corner(corner_right()) && is_corner(corner_behind()) &&
+            conv.stride_h <= 8 && conv.stride_w <= 8 && conv.stride_d <= 8 &&
+            (conv.t - 1) * conv.dilation_d < 2 * most_corner() &&
+            (conv.r - 1) * conv.dilation_h < 2 * most_corner() &&
+            (conv.s - 1) * conv.dilation_w < 2 * most_corner());
+  }
+
+  // ---- Operands in shared memory: for 64 filters, or columns, a row of 128 bytes a pixel, whose 16-byte
+  // pieces are exchanged as TMA and wgmma have it ----
+  static constexpr int kRowBytes = 2 * kBlock;
+  constexpr int block_bytes() const { return pixels * kRowBytes; }
+  constexpr int row_bytes_of_stage() const { return tile_rows() / kBlock * block_bytes(); }  // dy's
+  constexpr int stage_bytes() const { return row_bytes_of_stage() + tile_blocks() * block_bytes(); }
+
+  // ---- Shared memory, in bytes. The stages, and the ones by which the sums of dy are multiplied, begin at
+  // multiples of 1024 ----
+  static constexpr int kOnesBytes = 2048;
+  struct Smem {
+    int stages, ones, full, empty;
+    long long end;
+  };
+  constexpr Smem smem() const {
+    SmemPlan plan;
+    const int at = plan.take(1LL * stages * stage_bytes());
+    const int ones = plan.take(bias ? kOnesBytes : 0);
+    const int full = plan.take(8 * stages), empty = plan.take(8 * stages);
+    return {at, ones, full, empty, plan.end};
+  }
+  constexpr long long smem_bytes() const { return smem().end; }
+
+  // ---- The second kernel: a block adds up some filters' gradients of 64 channels at all taps, which lie in
+  // dw one behind the other ----
+  static constexpr int kAddThreads = 256, kAddedAtOnce = 1024, kMostTaps = 128;
+  constexpr int run() const { return kBlock * taps(); }  // of one filter
+  constexpr int added_filters() const { return lesser(greater(kAddedAtOnce / run(), 1), 16); }
+  constexpr long long add_blocks() const {
+    return 1LL * ceil_div(conv.k, added_filters()) * channel_blocks();
+  }
+
+  constexpr Packed packed() const { return {.flagged = false}; }
+
+  // Tells whether the kernel compiles without spilling and a multiprocessor can hold a block of it.
+  constexpr bool valid(long long smem_per_block) const {
+    if (!is_in_range(*this) || columns % kBlock != 0 || (pixels != 32 && pixels != 64 && pixels != 128))
+      return false;
+    if (consumers() > 3 || sums() > (consumers() == 3 ? 96 : 128)) return false;
+    return all_pixels() < kInt && chunks() * tiles() < kInt && blocks <= work() &&
+           smem_bytes() <= smem_per_block && partial_words() * 4 <= kMostPartialBytes &&
+           taps() <= kMostTaps && add_blocks() < kInt;
+  }
+  static constexpr long long kInt = 1LL << 30;
+  static constexpr long long kMostPartialBytes = 256LL << 20;
+};
+
+}  // namespace convtune

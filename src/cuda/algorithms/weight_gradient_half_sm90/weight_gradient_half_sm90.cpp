@@ -1,0 +1,233 @@
+// `weight_gradient_half_sm90`: the gradient of weights in half precision, channels last, on compute
+// capability 9.0 (weight_gradient_half_sm90.cuh). Which problems it takes, its search space, and what runs.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/fork_gate.h"
+#include "contract/abilities.h"
+#include "cuda/algorithms/algorithms.h"
+#include "cuda/algorithms/weight_gradient_half_sm90/config.h"
+#include "cuda/launch/extents.h"
+#include "cuda/launch/kernel_algorithm.h"
+#include "cuda/launch/tile_work.h"
+#include "model/target_of.h"
+
+namespace convtune::cuda {
+namespace {
+
+constexpr int kMostWgradStages = 8;
+constexpr double kSumsPiece = 8;  // that a warp stores in one place at one time
+
+Support takes_half_gradient(const ConvProblem& problem) {
+  const Abilities& abilities = once([] {
+    return Abilities{.types = {DType::f16, DType::bf16},
+                     .f32_bias = true,
+                     .activations = {Activation::none},
+                     .depth = true,
+                     .directions = {Direction::backward_weights}};
+  });
+  return within(abilities, problem);
+}
+
+// Parts of tiles that all blocks have together.
+double parts_of_tiles(const WeightGradientHalfSm90& a) {
+  double parts = 0;
+  for (int tile = 0; tile < a.tiles(); ++tile) parts += a.last_sharer(tile) - a.first_sharer(tile) + 1;
+  return parts;
+}
+
+// A block's share of all chunks. The second kernel reads all partial sums and writes gradients.
+TileWork work_of(const WeightGradientHalfSm90& a) {
+  const double steps = static_cast<double>(a.work()) / a.blocks;
+  const double columns = 1.0 * a.all_blocks() / (a.column_tiles() * a.tile_blocks());  // share that is loaded
+  const double loaded = steps * (a.row_bytes_of_stage() + columns * a.tile_blocks() * a.block_bytes());
+  const double groups = steps * a.pixels / 16 * a.row_blocks * a.consumers();  // wgmma's
+  const double parts = parts_of_tiles(a), sums = 1.0 * a.tile_rows() * a.tile_columns();
+  TileWork work;
+  work.tiles = a.blocks;
+  work.wgmma = work.tma = work.load_beside = true;
+  work.load_warps = 4;
+  work.in_flight_bytes = (a.stages - 1.0) * a.stage_bytes();
+  work.load.instructions = steps * (40 + 8.0 * (a.tile_blocks() + a.tile_rows() / a.kBlock));
+  work.load.wavefronts = steps * a.stage_bytes() / 128;
+  work.load.l2_bytes = loaded;
+  work.multiply.products = groups * a.columns / 2;
+  work.multiply.instructions = groups * 4 * 4 + steps * a.consumers() * 4 * 12;
+  work.multiply.wavefronts = groups * (16 + a.columns / 4.0);
+  work.multiply.waits = 1 + 0.1 * steps;
+  const double stored = parts / a.blocks * sums;
+  work.store.instructions = stored / 64 * 3;
+  store_in_pieces(work, stored, kSumsPiece);
+  work.conversions = 1;
+  work.converted_bytes = 4 * parts * sums + 2.0 * static_cast<double>(a.conv.weights());
+  return work;
+}
+
+// x as [pixel][channel] where pixels of y are those of x, else as images to walk over; dy as
+// [pixel][filter].
+TensorMaps maps_of(const WeightGradientHalfSm90& kernel) {
+  const auto wide = [](int value) { return static_cast<std::uint64_t>(value); };
+  const ConvExtents& a = kernel.conv;
+  const std::uint64_t pixel = 2 * wide(a.c), frame = pixel * wide(a.w) * wide(a.h);
+  const auto pixels = static_cast<std::uint32_t>(kernel.pixels);
+  TensorMapLayout x{.extents = {wide(a.c), wide(a.w), wide(a.h)},
+                    .strides = {pixel, pixel * wide(a.w)},
+                    .box = {kernel.kBlock, pixels},
+                    .swizzle = Swizzle::bytes_128,
+                    .type = a.x_type};
+  if (kernel.pointwise()) {
+    x.extents = {wide(a.c), wide(a.n) * wide(a.d) * wide(a.h) * wide(a.w)};
+    x.strides = {pixel};
+  } else {
+    x.walk = ImageWalk{{-a.pad_left, -a.pad_top},
+                       {kernel.corner_right(), kernel.corner_below()},
+                       {static_cast<std::uint32_t>(a.stride_w), static_cast<std::uint32_t>(a.stride_h)}};
+    if (a.has_depth()) {
+      x.extents.push_back(wide(a.d)), x.strides.push_back(frame);
+      x.walk->first_corner.push_back(-a.pad_front), x.walk->last_corner.push_back(kernel.corner_behind());
+      x.walk->strides.push_back(static_cast<std::uint32_t>(a.stride_d));
+    }
+    x.extents.push_back(wide(a.n)), x.strides.push_back(frame * wide(a.d));
+  }
+  const TensorMapLayout dy{.extents = {wide(a.k), static_cast<std::uint64_t>(kernel.all_pixels())},
+                           .strides = {2 * wide(a.k)},
+                           .box = {kernel.kBlock, pixels},
+                           .swizzle = Swizzle::bytes_128,
+                           .type = a.y_type};
+  return {"convtune::weight_gradient_half_sm90::Maps", {{Operand::x, {x}}, {Operand::dy, {dy}}}};
+}
+
+// Warpgroups that multiply, and what each has.
+struct WgradShape {
+  int filter_groups, column_groups, row_blocks, columns;
+};
+constexpr WgradShape kWgradShapes[] = {{2, 1, 1, 256}, {1, 2, 1, 256}, {2, 1, 2, 128}, {1, 2, 2, 128},
+                                       {2, 1, 1, 192}, {1, 2, 1, 192}, {3, 1, 1, 192}, {1, 3, 1, 192},
+                                       {2, 1, 1, 128}, {1, 2, 1, 128}, {1, 3, 1, 128}, {3, 1, 1, 128},
+                                       {2, 1, 2, 64},  {2, 1, 1, 64},  {1, 2, 1, 64},  {1, 3, 1, 64},
+                                       {1, 2, 2, 64},  {1, 1, 1, 64},  {1, 1, 1, 128}};
+
+class WeightGradientHalf final : public KernelAlgorithmOf<WeightGradientHalfSm90> {
+ public:
+  WeightGradientHalf() : KernelAlgorithmOf("weight_gradient_half_sm90") {}
+
+ private:
+  bool has_depth() const override { return true; }
+  WeightGradientHalfSm90 plain_of(const Computed& a) const { return {.conv = extents_of(a), .bias = a.bias}; }
+  WeightGradientHalfSm90 kernel_of(const Computed& a, const Config& config) const override {
+    return from_config(config, plain_of(a));
+  }
+  Support takes(const Computed& a, const DeviceInfo& device) const override {
+    if (Support support =
+            first_refusal({needs_sm90(device), takes_half_gradient(a), takes_layout(a, Layout::nhwc),
+                           takes_one_group(a), takes_channels_in_eights(a), fits_extents(a)});
+        !support)
+      return support;
+    if (a.n == 0) return Support::no("a batch of 0 has no pixels to sum over");
+    if (a.k % 8 != 0)
+      return Support::no(fmt::format("it is for multiples of 8 output channels, not for {}", a.k));
+    if (a.t * a.r * a.s > WeightGradientHalfSm90::kMostTaps)
+      return Support::no(fmt::format("it is for filters of up to {} taps, not for {}",
+                                     WeightGradientHalfSm90::kMostTaps, a.t * a.r * a.s));
+    if (!plain_of(a).can_walk())
+      return Support::no(
+          "TMA walks over images by strides up to 8, from at most 128 pixels outside to at most 128 inside, "
+          "and over filters of up to 256 pixels; of several frames from 16 pixels, and of 32");
+    return Support::yes();
+  }
+  std::string why_none(const ConvProblem&, const DeviceInfo&) const override {
+    return "its pixels or tiles are too many to be counted in 30 bits, or partial sums take more than 256 "
+           "MiB";
+  }
+  Support takes_kernel(const WeightGradientHalfSm90& kernel, const DeviceInfo&) const override {
+    if (kernel.valid(sm90_smem_per_block())) return Support::yes();
+    return Support::no(fmt::format(
+        "columns a multiple of 64; 32, 64 or 128 pixels; at most 3 warpgroups, and 128 sums of a "
+        "thread (96 with 3 warpgroups); stages 2 to {}; at most {} blocks, as many as there are "
+        "chunks of pixels; partial sums of at most {} bytes; and {} bytes of shared memory",
+        kMostWgradStages, kernel.work(), WeightGradientHalfSm90::kMostPartialBytes, sm90_smem_per_block()));
+  }
+  LaunchPlan launch(const WeightGradientHalfSm90& kernel, const DeviceInfo& device) const override {
+    const auto pointer = [](Operand operand) { return Pointer{operand, "const void*"}; };
+    LaunchPlan plan;
+    plan.name = name(), plan.arch = device.isa;
+    plan.configs = {to_cuda(kernel)};
+    WeightGradientHalfSm90 any = kernel;
+    any.aligned = false;
+    plan.config_for_any_pointer = to_cuda(any);
+    plan.packed = kernel.packed();
+    plan.workspace.push_back(
+        {Operand::partial_sums, static_cast<std::size_t>(kernel.partial_words()) * sizeof(float)});
+    plan.run.emplace_back(KernelLaunch{LaunchPlan::kRun,
+                                       {static_cast<unsigned>(kernel.blocks)},
+                                       {static_cast<unsigned>(kernel.threads())},
+                                       static_cast<std::size_t>(kernel.smem_bytes()),
+                                       {maps_of(kernel), pointer(Operand::x), pointer(Operand::dy),
+                                        Pointer{Operand::partial_sums, "float*"}}});
+    plan.run.emplace_back(KernelLaunch{
+        LaunchPlan::kAddUp,
+        {static_cast<unsigned>(kernel.add_blocks()), kernel.bias ? 2u : 1u},
+        {WeightGradientHalfSm90::kAddThreads},
+        0,
+        {pointer(Operand::x), pointer(Operand::dy), Pointer{Operand::partial_sums, "const float*"},
+         Pointer{Operand::dw, "void*"}, Pointer{Operand::dbias, "void*"}}});
+    hold_resident(plan, 1);
+    return plan;
+  }
+  TileWork counted(const WeightGradientHalfSm90& kernel) const override { return work_of(kernel); }
+  double flops(const ConvProblem&, const WeightGradientHalfSm90& a) const override {
+    return 2.0 * static_cast<double>(a.work()) * a.pixels * a.tile_rows() * a.tile_columns();
+  }
+  std::optional<StageView> stages(const WeightGradientHalfSm90& kernel) const override {
+    return stages_alone(kernel);
+  }
+
+  // A block a multiprocessor; or as many of them as share tiles evenly; or a block a tile.
+  static std::set<int> blocks_of(const WeightGradientHalfSm90& kernel, int multiprocessors) {
+    std::set<int> some = {multiprocessors};
+    const int tiles = kernel.tiles();
+    if (tiles <= multiprocessors)
+      some.insert(multiprocessors / tiles * tiles);
+    else if (tiles <= WeightGradientHalfSm90::kMostBlocks)
+      some.insert(tiles);
+    std::set<int> possible;
+    for (const int blocks : some)
+      possible.insert(static_cast<int>(std::min<long long>(blocks, kernel.work())));
+    return possible;
+  }
+
+  // The best by the model of time, each with as many stages as there is room for.
+  std::vector<WeightGradientHalfSm90> configs(const Computed& a, const DeviceInfo& device) const override {
+    const Target target = target_of(device);
+    std::vector<Ranked<WeightGradientHalfSm90>> ranked;
+    WeightGradientHalfSm90 kernel = plain_of(a);
+    for (const WgradShape& shape : kWgradShapes)
+      for (const int pixels : {64, 128, 32}) {
+        kernel.filter_groups = shape.filter_groups, kernel.column_groups = shape.column_groups;
+        kernel.row_blocks = shape.row_blocks, kernel.columns = shape.columns, kernel.pixels = pixels;
+        // Half of it or more is idle.
+        if (kernel.tile_rows() > 64 && kernel.row_tiles() * kernel.tile_rows() >= 2 * kernel.conv.k) continue;
+        if (kernel.tile_blocks() > 1 &&
+            kernel.column_tiles() * kernel.tile_blocks() >= 2 * kernel.all_blocks())
+          continue;
+        if (kernel.all_pixels() >= WeightGradientHalfSm90::kInt) continue;
+        for (const int blocks : blocks_of(kernel, device.units))
+          for (kernel.blocks = blocks, kernel.stages = kMostWgradStages; kernel.stages >= 2; --kernel.stages)
+            if (kernel.valid(sm90_smem_per_block())) {
+              ranked.push_back(timed(kernel, a, target, kernel.blocks));
+              break;
+            }
+      }
+    return best_of(std::move(ranked), kMostCandidates, kHopeless);
+  }
+};
+
+}  // namespace
+
+const Algorithm& weight_gradient_half_sm90() {
+  return once([] { return WeightGradientHalf(); });
+}
+
+}  // namespace convtune::cuda

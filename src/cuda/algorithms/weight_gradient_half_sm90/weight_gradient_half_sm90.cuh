@@ -1,0 +1,167 @@
+// The gradient of weights in half precision on compute capability 9.0, channels last: a product of filters
+// (rows) with channels at taps (columns), whose sums go over the pixels of y. Neither operand is transposed
+// or gathered: a pixel's filters of dy, and its channels of x, are a row of shared memory, and tensor cores
+// take operands whose k is the outer extent. TMA finds the pixels of x for any tap, stride, dilation and
+// padding (load.cuh).
+//
+//   stage     [64 filters][pixels] ...  [64 columns][pixels] ...     dy, and x at as many taps as there are
+//   consumer  row_blocks x 64 filters x columns, in registers
+//
+// A block has one warpgroup that loads into a ring of stages, and others that multiply from there, each with
+// filters or columns of its own.
+//
+// Sums are over many pixels, and of few tiles: all chunks of pixels of all tiles are dealt out to the blocks
+// evenly (config.h). A block leaves its sums of a part of a tile in memory, in fp32, and
+// add_up_weight_gradient_half_sm90 adds those of a tile in the order of the blocks and rounds once
+// (add_up.cuh): the same bits in every run.
+//
+// The gradient of a bias is one more product, of dy and ones, in tiles of the first columns.
+#include "cuda/algorithms/weight_gradient_half_sm90/add_up.cuh"
+#include "cuda/ptx/grid.cuh"
+#include "cuda/ptx/wgmma_half_turned.cuh"
+#include "cuda/tile/consumers.cuh"
+#include "cuda/tile/pack.cuh"
+
+namespace convtune::weight_gradient_half_sm90 {
+
+template <WeightGradientHalfSm90 config>
+using Sums = float[config.row_blocks][config.columns / 2];
+template <WeightGradientHalfSm90 config>
+using RowSums = float[config.row_blocks][4];
+
+// A consumer's products of chunks, as many as `count`, and with kRowSums the sums of dy.
+template <WeightGradientHalfSm90 config, bool kRowSums>
+__device__ __forceinline__ void multiply(Sums<config>& sums, RowSums<config>& row_sums,
+                                         Ring<config.stages>& ring, unsigned smem, int first_row,
+                                         int first_column, int count) {
+  constexpr auto kAt = config.smem();
+  constexpr bool kBf16 = config.conv.x_type == ElementType::bf16;
+  constexpr unsigned kStep = config.block_bytes() / 16, kSixteen = 2048 / 16;
+  const unsigned long long rows = ptx::wgmma_descriptor_turned(
+      (smem + kAt.stages + first_row / config.kBlock * config.block_bytes()) / 16, kStep);
+  const unsigned long long columns =
+      ptx::wgmma_descriptor_turned((smem + kAt.stages + config.row_bytes_of_stage() +
+                                    first_column / config.kBlock * config.block_bytes()) /
+                                       16,
+                                   kStep);
+  const unsigned long long ones = ptx::wgmma_descriptor_turned((smem + kAt.ones) / 16, kStep);
+  const bool first_lane = threadIdx.x % 32 == 0;
+  unsigned empty = ring.barrier(smem + kAt.empty);  // of stages that the products before read
+#pragma unroll 1
+  for (int step = 0; step < count; ++step) {
+    ring.wait_full(smem + kAt.full);
+    const unsigned stage = static_cast<unsigned>(ring.slot) * (config.stage_bytes() / 16);
+    ptx::wgmma_fence();
+    for_constants<0, config.pixels / 16>([&](auto k) {
+      for_constants<0, config.row_blocks>([&](auto m) {
+        const unsigned long long a = rows + stage + m.value * kStep + k.value * kSixteen;
+        const bool adds = k.value > 0 || step > 0;
+        ptx::WgmmaHalfTurned<kBf16, config.columns>::multiply(sums[m.value], a,
+                                                              columns + stage + k.value * kSixteen, adds);
+        if constexpr (kRowSums) ptx::WgmmaHalfTurned<kBf16, 8>::multiply(row_sums[m.value], a, ones, adds);
+      });
+    });
+    ptx::wgmma_commit();
+    ptx::wgmma_wait<1>();  // earlier work is done
+    ptx::mbarrier_arrive_if(empty, step > 0 && first_lane);
+    empty = ring.barrier(smem + kAt.empty);
+    ring.next();
+  }
+  ptx::wgmma_wait<0>();
+  ptx::mbarrier_arrive_if(empty, first_lane);
+}
+
+template <WeightGradientHalfSm90 config>
+__device__ void consume(float* __restrict__ partial, unsigned smem, int consumer) {
+  const int warp = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / 32 % 4, 0);
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int first_row = consumer % config.filter_groups * config.consumer_rows();
+  const int first_column = consumer / config.filter_groups * config.columns;
+  Ring<config.stages> ring;
+  Sums<config> sums;
+  RowSums<config> row_sums;
+#pragma unroll 1
+  for (Part<config> part; part.exists(); part.next()) {
+    const int count = part.end() - part.chunk;
+    const bool has_row_sums = config.bias && config.first_block(part.tile) == 0 && first_column == 0;
+    if (config.bias && has_row_sums)
+      multiply<config, config.bias>(sums, row_sums, ring, smem, first_row, first_column, count);
+    else
+      multiply<config, false>(sums, row_sums, ring, smem, first_row, first_column, count);
+    const int row = first_row + 16 * warp + lane / 4, column = first_column + lane % 4 * 2;
+    float* const place =
+        partial + config.place(static_cast<int>(blockIdx.x), part.tile) * config.place_words();
+    float* const to = place + row * config.tile_columns() + column;
+#pragma unroll
+    for (int m = 0; m < config.row_blocks; ++m)
+#pragma unroll
+      for (int i = 0; i < config.columns / 2; i += 2)
+        *reinterpret_cast<float2*>(to + (64 * m + i / 2 % 2 * 8) * config.tile_columns() + i / 4 * 8) = {
+            sums[m][i], sums[m][i + 1]};
+    if (config.bias && has_row_sums && lane % 4 == 0)
+#pragma unroll
+      for (int m = 0; m < config.row_blocks; ++m) {
+        place[config.row_sums_at() + row + 64 * m] = row_sums[m][0];
+        place[config.row_sums_at() + row + 64 * m + 8] = row_sums[m][2];
+      }
+  }
+}
+
+template <WeightGradientHalfSm90 config>
+__global__ void __launch_bounds__(config.threads(), 1)
+    weight_gradient_half_sm90(const __grid_constant__ Maps maps, const void* __restrict__ x,
+                              const void* __restrict__ dy, float* __restrict__ partial) {
+  extern __shared__ __align__(1024) unsigned char memory[];
+  constexpr auto kAt = config.smem();
+  using R = ConsumerRegisters<config.consumers()>;
+  const unsigned smem = ptx::shared_address(memory);
+  if (threadIdx.x == 0) {
+    Ring<config.stages>::init(smem + kAt.full, config.aligned ? 1 : 128, smem + kAt.empty,
+                              4 * config.consumers());
+    ptx::fence_mbarrier_init();
+  }
+  if constexpr (config.bias) {
+    constexpr unsigned kOnes = config.conv.x_type == ElementType::bf16 ? 0x3f803f80 : 0x3c003c00;
+    for (unsigned i = threadIdx.x; i < config.kOnesBytes / 4; i += blockDim.x)
+      ptx::st_shared(smem + kAt.ones + 4 * i, kOnes);
+    ptx::fence_proxy_async();
+  }
+  __syncthreads();
+  ptx::wait_for_earlier_grids();
+  const int warpgroup = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / 128, 0);
+  if (warpgroup == config.consumers()) {
+    if constexpr (R::kMove) ptx::leave_registers<R::kLoading>();
+    if constexpr (!config.aligned)
+      load_anywhere<config>(static_cast<const unsigned short*>(x), static_cast<const unsigned short*>(dy),
+                            smem);
+    else if (__shfl_sync(0xffffffff, threadIdx.x / 32 % 4, 0) == 0)
+      load<config>(maps, smem);
+  } else {
+    if constexpr (R::kMove) ptx::take_registers<R::kMultiplying>();
+    consume<config>(partial, smem, warpgroup);
+  }
+}
+
+// Gradients of weights, by the blocks that come first, and of biases.
+template <WeightGradientHalfSm90 config>
+__global__ void __launch_bounds__(config.kAddThreads)
+    add_up_weight_gradient_half_sm90(const void* __restrict__ x, const void* __restrict__ dy,
+                                     const float* __restrict__ partial, void* __restrict__ dw,
+                                     void* __restrict__ dbias) {
+  ptx::wait_for_earlier_grids(partial);
+  if (config.bias && blockIdx.y > 0) {
+    if (static_cast<int>(blockIdx.x) < ceil_div(config.conv.k, config.kAddThreads))
+      add_up_biases<config>(partial, dbias);
+  } else {
+    add_up<config>(x, dy, partial, dw);
+  }
+}
+
+// Nothing: there are no weights to pack.
+template <WeightGradientHalfSm90 config>
+__global__ void __launch_bounds__(kPackThreads)
+    pack_weight_gradient_half_sm90(unsigned* __restrict__ packed) {
+  if (config.packed().words() > 0) packed[0] = 0;
+}
+
+}  // namespace convtune::weight_gradient_half_sm90
