@@ -39,7 +39,7 @@ inline ConvProblem tf32(const std::string& text) {
   return problem;
 }
 
-// Those of them that an algorithm takes; where it takes none, those whose gradient of weights it takes.
+// Keeps the problems that an algorithm takes; where it takes none, their gradients of weights that it takes.
 inline std::vector<ConvProblem> supported(const Algorithm& algorithm, const DeviceInfo& device,
                                           std::vector<ConvProblem> problems) {
   const auto refused = [&](const ConvProblem& problem) { return !algorithm.supports(problem, device); };

@@ -98,7 +98,7 @@ TEST(Suites, AreInOrderNamedAndUnique) {
     }
   }
   EXPECT_THAT(names, ElementsAre("stem", "body", "depthwise", "modern", "half", "video", "medical", "audio",
-                                 "transposed", "edges"));
+                                 "transposed", "training", "training3d", "edges"));
   EXPECT_EQ(suite_names(), names);
   EXPECT_EQ(cases.size(), count);
   EXPECT_EQ(keys.size(), count);
@@ -119,6 +119,19 @@ TEST(Suites, EdgesAreSmallAndCoverTheEdges) {
     nhwc |= x.layout == Layout::nhwc;
   }
   EXPECT_TRUE(batch_zero && depthwise && multiplier && asymmetric && skips && nhwc);
+}
+
+// Each layer's gradients of x and of weights, but for first layers, of which nobody wants the former.
+TEST(Suites, TrainingHasBothGradientsOfALayer) {
+  const auto rows = [](const char* suite, Direction direction) {
+    const std::vector<ConvProblem> all = load_suite(suite);
+    return std::count_if(all.begin(), all.end(),
+                         [&](const ConvProblem& problem) { return problem.direction == direction; });
+  };
+  EXPECT_EQ(rows("training", Direction::backward_weights), 30);
+  EXPECT_EQ(rows("training", Direction::backward_data), 26);
+  EXPECT_EQ(rows("training3d", Direction::backward_weights), 8);
+  EXPECT_EQ(rows("training3d", Direction::backward_data), 7);
 }
 
 TEST(LoadSuite, AllIsEverythingButTheEdges) {

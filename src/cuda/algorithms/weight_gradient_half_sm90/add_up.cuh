@@ -28,21 +28,23 @@ __device__ __noinline__ float exact_gradient(const void* __restrict__ x, const v
   return sum;
 }
 
-// Sums of so many floats that lie beside each other, from `offset` of the places of a tile on.
+// Sums of so many floats that lie beside each other, from `offset` of places of a tile on: the part `adder`
+// of all places, which are dealt out to `adders` one after the other.
 template <WeightGradientHalfSm90 config, int kCount>
 __device__ __forceinline__ void add_places(float (&sums)[kCount], const float* __restrict__ partial, int tile,
-                                           long long offset) {
-  constexpr int kAtOnce = 8;  // places whose loads are under way
-  const int last = config.last_sharer(tile);
+                                           long long offset, int adder = 0, int adders = 1) {
+  constexpr int kAtOnce = config.kPlacesOfThread;  // places whose loads are under way
+  const int first_place = config.first_sharer(tile), places = config.last_sharer(tile) + 1 - first_place;
+  const int begin = first_place + places * adder / adders, end = first_place + places * (adder + 1) / adders;
 #pragma unroll
   for (int i = 0; i < kCount; ++i) sums[i] = 0;
 #pragma unroll 1
-  for (int first = config.first_sharer(tile); first <= last; first += kAtOnce) {
+  for (int first = begin; first < end; first += kAtOnce) {
     float some[kAtOnce][kCount];
 #pragma unroll
     for (int j = 0; j < kAtOnce; ++j) {
       const float* const from =
-          partial + config.place(lesser(first + j, last), tile) * config.place_words() + offset;
+          partial + config.place(lesser(first + j, end - 1), tile) * config.place_words() + offset;
       if constexpr (kCount == 4) {
         const float4 four = *reinterpret_cast<const float4*>(from);
         some[j][0] = four.x, some[j][1] = four.y, some[j][2] = four.z, some[j][3] = four.w;
@@ -54,7 +56,7 @@ __device__ __forceinline__ void add_places(float (&sums)[kCount], const float* _
     for (int j = 0; j < kAtOnce; ++j)
 #pragma unroll
       for (int i = 0; i < kCount; ++i)
-        if (first + j <= last) sums[i] += some[j][i];
+        if (first + j < end) sums[i] += some[j][i];
   }
 }
 
@@ -62,34 +64,56 @@ template <WeightGradientHalfSm90 config>
 __device__ void add_up(const void* __restrict__ x, const void* __restrict__ dy,
                        const float* __restrict__ partial, void* __restrict__ dw) {
   constexpr ConvExtents a = config.conv;
-  constexpr int kFilters = config.added_filters(), kRun = config.run(), kBlock = config.kBlock;
-  __shared__ float sums[kFilters * kRun];
-  const int first_filter = static_cast<int>(blockIdx.x) / config.channel_blocks() * kFilters;
-  const int channel_block = static_cast<int>(blockIdx.x) % config.channel_blocks();
+  constexpr int kFilters = config.added_filters(), kTaps = config.added_taps(), kBlock = config.kBlock;
+  constexpr int kAdders = config.adders(), kAtOnce = config.kAddThreads / kAdders;
+  constexpr int kRun = kBlock * kTaps, kAll = kFilters * kRun;
+  __shared__ float sums[kAll];
+  __shared__ float parts[kAdders > 1 ? 4 * config.kAddThreads : 1];
+  const int block = static_cast<int>(blockIdx.x) / config.tap_blocks();
+  const int first_tap = static_cast<int>(blockIdx.x) % config.tap_blocks() * kTaps;
+  const int taps = lesser(kTaps, config.taps() - first_tap);
+  const int first_filter = block / config.channel_blocks() * kFilters;
+  const int channel_block = block % config.channel_blocks();
   const int first_channel = channel_block * kBlock, channels = lesser(kBlock, a.c - first_channel);
+  const int adder = static_cast<int>(threadIdx.x) / kAtOnce, mine = static_cast<int>(threadIdx.x) % kAtOnce;
 #pragma unroll 1
-  for (int i = static_cast<int>(threadIdx.x); i < kFilters * kRun / 4; i += config.kAddThreads) {
+  for (int first = 0; first < kAll / 4; first += kAtOnce) {
+    const int i = first + mine;
     const int of_filter = i / (kRun / 4), tap = i % (kRun / 4) / (kBlock / 4), channel = i % (kBlock / 4) * 4;
-    const int filter = first_filter + of_filter, block = tap * config.channel_blocks() + channel_block;
-    if (filter >= a.k || channel >= channels) continue;
-    const int tile = filter / config.tile_rows() * config.column_tiles() + block / config.tile_blocks();
-    const long long offset = 1LL * (filter % config.tile_rows()) * config.tile_columns() +
-                             block % config.tile_blocks() * kBlock + channel;
-    float four[4];
-    add_places<config>(four, partial, tile, offset);
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      if (four[j] != four[j] && channel + j < channels)
-        four[j] = exact_gradient<config>(x, dy, filter, first_channel + channel + j, tap);
-      sums[of_filter * kRun + (channel + j) * config.taps() + tap] = four[j];
+    const int filter = first_filter + of_filter;
+    const bool real = i < kAll / 4 && filter < a.k && channel < channels && tap < taps;
+    float four[4] = {};
+    if (real) {
+      const int tile = config.tile_of(filter, first_tap + tap, channel_block);
+      const long long offset = 1LL * (filter % config.tile_rows()) * config.tile_columns() +
+                               config.block_in_tile(first_tap + tap, channel_block) * kBlock + channel;
+      add_places<config>(four, partial, tile, offset, adder, kAdders);
     }
+    if constexpr (kAdders > 1) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) parts[4 * static_cast<int>(threadIdx.x) + j] = four[j];
+      __syncthreads();
+#pragma unroll
+      for (int other = 1; other < kAdders; ++other)
+#pragma unroll
+        for (int j = 0; j < 4; ++j)
+          if (adder == 0) four[j] += parts[4 * (other * kAtOnce + mine) + j];
+    }
+    if (real && adder == 0)
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        if (four[j] != four[j] && channel + j < channels)
+          four[j] = exact_gradient<config>(x, dy, filter, first_channel + channel + j, first_tap + tap);
+        sums[of_filter * kRun + (channel + j) * kTaps + tap] = four[j];
+      }
+    __syncthreads();  // nobody reads the parts any more, and the last sums are there for all
   }
-  __syncthreads();
 #pragma unroll 1
-  for (int i = static_cast<int>(threadIdx.x); i < kFilters * kRun; i += config.kAddThreads) {
-    const int filter = first_filter + i / kRun, place = i % kRun;
-    if (filter < a.k && place < channels * config.taps())
-      store_element<a.x_type>(dw, (1LL * filter * a.c + first_channel) * config.taps() + place, sums[i]);
+  for (int i = static_cast<int>(threadIdx.x); i < kAll; i += config.kAddThreads) {
+    const int filter = first_filter + i / kRun, channel = i % kRun / kTaps, tap = i % kTaps;
+    if (filter < a.k && channel < channels && tap < taps)
+      store_element<a.x_type>(
+          dw, (1LL * filter * a.c + first_channel + channel) * config.taps() + first_tap + tap, sums[i]);
   }
 }
 

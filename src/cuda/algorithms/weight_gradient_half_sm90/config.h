@@ -13,7 +13,8 @@ namespace convtune {
 struct WeightGradientHalfSm90 {
   ConvExtents conv;
   bool bias = false;  // not a choice: the gradient of the bias is wanted, too
-  int filter_groups = 2, column_groups = 1, row_blocks = 1, columns = 256, pixels = 64, stages = 4;
+  int filter_groups = 2, column_groups = 1, row_blocks = 1, columns = 256, pixels = 64, window = 0,
+      stages = 4;
   int blocks = 132;
   bool aligned = true;  // not a choice: x and dy begin at multiples of 16 bytes
   static constexpr const char* kName = "WeightGradientHalfSm90";
@@ -26,6 +27,8 @@ struct WeightGradientHalfSm90 {
     field("row_blocks", self.row_blocks, 1, 2, "blocks of 64 filters that one of them has sums of");
     field("columns", self.columns, 64, 256, "columns that one of them has sums of, a multiple of 64");
     field("pixels", self.pixels, 32, 128, "pixels of a stage: 32, 64 or 128");
+    field("window", self.window, 0, 16,
+          "rows of y of a stage, for which x comes once for all taps; 0: pixels, and x for each tap");
     field("stages", self.stages, 2, 8, "stages kept at once");
     field("blocks", self.blocks, 1, kMostBlocks, "blocks that share all products evenly");
     field("aligned", self.aligned);
@@ -40,12 +43,36 @@ struct WeightGradientHalfSm90 {
   constexpr int taps() const { return conv.t * conv.r * conv.s; }
   constexpr int channel_blocks() const { return ceil_div(conv.c, kBlock); }
   constexpr int all_blocks() const { return taps() * channel_blocks(); }  // of 64 columns
-  constexpr long long chunks() const { return ceil_div(all_pixels(), pixels); }
+  constexpr int row_chunks() const { return ceil_div(conv.p, window); }   // of an image, with a window
+  constexpr long long chunks() const {
+    return window > 0 ? 1LL * conv.n * row_chunks() : ceil_div(all_pixels(), pixels);
+  }
   // Tells whether pixels of y are pixels of x, one after the other.
   constexpr bool pointwise() const {
     return taps() == 1 && conv.z == conv.d && conv.stride_d == 1 && conv.pad_front == 0 &&
            conv.stride_h == 1 && conv.stride_w == 1 && conv.pad_top == 0 && conv.pad_left == 0 &&
            conv.p == conv.h && conv.q == conv.w;
+  }
+
+  // ---- With a window a stage has rows of y, and of x those that all taps meet, in rows of equal length one
+  // behind the other: a tap is positions of x that begin some positions further on. Behind a row of y are as
+  // many zeros as taps reach further, but for padding to the right, for which the next row's to the left
+  // stands ----
+  constexpr int shared_padding() const {
+    const int right = conv.q - 1 + conv.s - 1 - conv.pad_left - (conv.w - 1);
+    return greater(lesser(conv.pad_left, right), 0);
+  }
+  constexpr int pitch() const { return conv.q + conv.s - 1 - shared_padding(); }
+  constexpr int window_rows() const { return window + conv.r - 1; }  // of x
+  constexpr bool can_have_window() const {
+    return taps() > 1 && !conv.has_depth() && conv.stride_h == 1 && conv.stride_w == 1 &&
+           conv.dilation_h == 1 && conv.dilation_w == 1 && conv.r <= 3 && conv.s <= 4 && pitch() <= 256;
+  }
+  constexpr int positions() const {
+    return window > 0 ? round_up(window * pitch(), 16) : pixels;
+  }  // of a stage
+  constexpr int input_positions() const {
+    return round_up(positions() + (conv.r - 1) * pitch() + conv.s - 1, 8);
   }
 
   // ---- Tiles. All chunks of all tiles, a tile's one after the other, are dealt out to the blocks evenly:
@@ -55,11 +82,24 @@ struct WeightGradientHalfSm90 {
   constexpr int tile_rows() const { return filter_groups * consumer_rows(); }
   constexpr int tile_columns() const { return column_groups * columns; }
   constexpr int tile_blocks() const { return tile_columns() / kBlock; }
-  constexpr int column_tiles() const { return ceil_div(all_blocks(), tile_blocks()); }
+  constexpr int column_tiles() const {
+    return window > 0 ? channel_blocks() : ceil_div(all_blocks(), tile_blocks());
+  }
   constexpr int row_tiles() const { return ceil_div(conv.k, tile_rows()); }
   constexpr int tiles() const { return row_tiles() * column_tiles(); }
   constexpr int first_filter(int tile) const { return tile / column_tiles() * tile_rows(); }
-  constexpr int first_block(int tile) const { return tile % column_tiles() * tile_blocks(); }
+  // Of 64 columns: without a window all are one list, else a tile has those of all taps.
+  constexpr int first_block(int tile) const {
+    return tile % column_tiles() * (window > 0 ? 1 : tile_blocks());
+  }
+  constexpr int tile_of(int filter, int tap, int channel_block) const {
+    const int column_tile =
+        window > 0 ? channel_block : (tap * channel_blocks() + channel_block) / tile_blocks();
+    return filter / tile_rows() * column_tiles() + column_tile;
+  }
+  constexpr int block_in_tile(int tap, int channel_block) const {
+    return window > 0 ? tap : (tap * channel_blocks() + channel_block) % tile_blocks();
+  }
   constexpr int threads() const { return 128 * (consumers() + 1); }
   constexpr int sums() const { return row_blocks * columns / 2; }  // registers of a thread
 
@@ -119,9 +159,22 @@ struct WeightGradientHalfSm90 {
   // ---- Operands in shared memory: for 64 filters, or columns, a row of 128 bytes a pixel, whose 16-byte
   // pieces are exchanged as TMA and wgmma have it ----
   static constexpr int kRowBytes = 2 * kBlock;
-  constexpr int block_bytes() const { return pixels * kRowBytes; }
-  constexpr int row_bytes_of_stage() const { return tile_rows() / kBlock * block_bytes(); }  // dy's
-  constexpr int stage_bytes() const { return row_bytes_of_stage() + tile_blocks() * block_bytes(); }
+  constexpr int block_bytes() const { return positions() * kRowBytes; }
+  constexpr int gradient_bytes() const { return tile_rows() / kBlock * block_bytes(); }  // dy's of a stage
+  constexpr int input_bytes() const {
+    return window > 0 ? input_positions() * kRowBytes : tile_blocks() * block_bytes();
+  }
+  constexpr int stage_bytes() const { return gradient_bytes() + input_bytes(); }
+  // Bytes that TMA brings: of 64 filters of dy, and of x with a window.
+  constexpr int loaded_block_bytes() const {
+    return window > 0 ? window * pitch() * kRowBytes : block_bytes();
+  }
+  constexpr int loaded_window_bytes() const { return window_rows() * pitch() * kRowBytes; }
+  // From 64 columns to the next, and from the first filter row's to a consumer's, in bytes.
+  constexpr int column_step() const { return window > 0 ? kRowBytes : block_bytes(); }
+  constexpr int columns_at(int column_group) const {
+    return column_group * (window > 0 ? pitch() * kRowBytes : columns / kBlock * block_bytes());
+  }
 
   // ---- Shared memory, in bytes. The stages, and the ones by which the sums of dy are multiplied, begin at
   // multiples of 1024 ----
@@ -139,13 +192,21 @@ struct WeightGradientHalfSm90 {
   }
   constexpr long long smem_bytes() const { return smem().end; }
 
-  // ---- The second kernel: a block adds up some filters' gradients of 64 channels at all taps, which lie in
-  // dw one behind the other ----
-  static constexpr int kAddThreads = 256, kAddedAtOnce = 1024, kMostTaps = 128;
-  constexpr int run() const { return kBlock * taps(); }  // of one filter
-  constexpr int added_filters() const { return lesser(greater(kAddedAtOnce / run(), 1), 16); }
+  // ---- The second kernel: a block adds up some filters' gradients of 64 channels at some taps, each of four
+  // channels by so many threads as leave a thread few places to go through ----
+  static constexpr int kAddThreads = 256, kPlacesOfThread = 8, kMostAdders = 16, kMostTaps = 128;
+  constexpr int most_sharers() const { return ceil_div(blocks, tiles()) + 1; }  // of a tile
+  constexpr int adders() const {
+    int some = 1;
+    while (some < kMostAdders && some * kPlacesOfThread < most_sharers()) some *= 2;
+    return some;
+  }
+  constexpr int added_at_once() const { return kAddThreads / adders() / (kBlock / 4); }  // taps of filters
+  constexpr int added_taps() const { return adders() == 1 ? taps() : lesser(taps(), added_at_once()); }
+  constexpr int tap_blocks() const { return ceil_div(taps(), added_taps()); }
+  constexpr int added_filters() const { return greater(added_at_once() / added_taps(), 1); }
   constexpr long long add_blocks() const {
-    return 1LL * ceil_div(conv.k, added_filters()) * channel_blocks();
+    return 1LL * ceil_div(conv.k, added_filters()) * channel_blocks() * tap_blocks();
   }
 
   constexpr Packed packed() const { return {.flagged = false}; }
@@ -153,6 +214,9 @@ struct WeightGradientHalfSm90 {
   // Tells whether the kernel compiles without spilling and a multiprocessor can hold a block of it.
   constexpr bool valid(long long smem_per_block) const {
     if (!is_in_range(*this) || columns % kBlock != 0 || (pixels != 32 && pixels != 64 && pixels != 128))
+      return false;
+    if (window > 0 && (!can_have_window() || column_groups != conv.r || columns != kBlock * conv.s ||
+                       pixels != 64 || window > conv.p))
       return false;
     if (consumers() > 3 || sums() > (consumers() == 3 ? 96 : 128)) return false;
     return all_pixels() < kInt && chunks() * tiles() < kInt && blocks <= work() &&

@@ -42,6 +42,57 @@ struct Part {
   }
 };
 
+// Rows of y, and of x for all taps, by TMA, which leaves the ends of both as they are.
+template <WeightGradientHalfSm90 config>
+__device__ void load_windows(const Maps& maps, unsigned smem) {
+  constexpr auto kAt = config.smem();
+  constexpr ConvExtents a = config.conv;
+  const bool mine = threadIdx.x % 32 == 0;
+  Ring<config.stages> ring;
+#pragma unroll 1
+  for (Part<config> part; part.exists(); part.next()) {
+    const int filter_blocks = part.filter_blocks();
+    const unsigned bytes =
+        static_cast<unsigned>(filter_blocks * config.loaded_block_bytes() + config.loaded_window_bytes());
+    const int channel = config.first_block(part.tile) * config.kBlock;
+#pragma unroll 1
+    for (int chunk = part.chunk; chunk < part.end(); ++chunk) {
+      const int image = chunk / config.row_chunks(), row = chunk % config.row_chunks() * config.window;
+      ring.wait_empty(smem + kAt.empty);
+      const unsigned to = smem + kAt.stages + ring.slot * config.stage_bytes();
+      const unsigned full = ring.barrier(smem + kAt.full);
+      ptx::mbarrier_arrive_expect_if(full, bytes, mine);
+#pragma unroll
+      for (int i = 0; i < config.tile_rows() / config.kBlock; ++i)
+        ptx::load_box_if(to + i * config.block_bytes(), &maps.dy,
+                         config.first_filter(part.tile) + i * config.kBlock, 0, row, image, 0, full,
+                         mine && i < filter_blocks);
+      ptx::load_box_if(to + config.gradient_bytes(), &maps.x, channel, -a.pad_left, row - a.pad_top, image, 0,
+                       full, mine);
+      ring.next();
+    }
+  }
+}
+
+// Positions behind the last row of a stage, which no copy brings, by all threads: products read zeros there.
+template <WeightGradientHalfSm90 config>
+__device__ void clear_ends(unsigned smem) {
+  constexpr unsigned kZeros[4] = {0, 0, 0, 0};
+  const auto clear = [&](int begin, int end) {
+    for (int i = begin + static_cast<int>(threadIdx.x) * 16; i < end; i += config.threads() * 16)
+      ptx::st_shared_v4(smem + static_cast<unsigned>(i), kZeros);
+  };
+#pragma unroll 1
+  for (int stage = 0; stage < config.stages; ++stage) {
+    const int begin = config.smem().stages + stage * config.stage_bytes();
+#pragma unroll 1
+    for (int i = 0; i < config.tile_rows() / config.kBlock; ++i)
+      clear(begin + i * config.block_bytes() + config.loaded_block_bytes(),
+            begin + (i + 1) * config.block_bytes());
+    clear(begin + config.gradient_bytes() + config.loaded_window_bytes(), begin + config.stage_bytes());
+  }
+}
+
 template <WeightGradientHalfSm90 config>
 __device__ void load(const Maps& maps, unsigned smem) {
   constexpr auto kAt = config.smem();
@@ -102,8 +153,16 @@ __device__ void load_anywhere(const unsigned short* __restrict__ x, const unsign
                               unsigned smem) {
   constexpr auto kAt = config.smem();
   constexpr ConvExtents a = config.conv;
-  constexpr int kFilterBlocks = config.tile_rows() / config.kBlock;
-  constexpr int kPieces = config.pixels * 8;  // of 16 bytes, of a block
+  const auto load_input = [](unsigned(&words)[4], const unsigned short* __restrict__ from,
+                             const WeightGradientHalfSm90::Pixel& at, int channel) {
+    if (at.frame >= 0 && at.frame < a.d && at.row >= 0 && at.row < a.h && at.column >= 0 && at.column < a.w &&
+        channel < a.c)
+      load_eight(words, from, a.input_offset(at.image, channel, at.frame, at.row, at.column), a.c - channel);
+  };
+  const auto load_gradient = [](unsigned(&words)[4], const unsigned short* __restrict__ from, int pixel,
+                                int filter) {
+    load_eight(words, from, static_cast<long long>(pixel) * a.k + filter, a.k - filter);
+  };
   const int thread = static_cast<int>(threadIdx.x) % 128;
   Ring<config.stages> ring;
 #pragma unroll 1
@@ -113,25 +172,37 @@ __device__ void load_anywhere(const unsigned short* __restrict__ x, const unsign
       ring.wait_empty(smem + kAt.empty);
       const unsigned to = smem + kAt.stages + ring.slot * config.stage_bytes();
 #pragma unroll 1
-      for (int i = thread; i < (kFilterBlocks + config.tile_blocks()) * kPieces; i += 128) {
-        const int block = i / kPieces, row = i % kPieces / 8, piece = i % 8;
-        const int pixel = chunk * config.pixels + row;
+      for (int i = thread; i < config.stage_bytes() / 16; i += 128) {
+        const bool of_x = 16 * i >= config.gradient_bytes();
+        const int at_row = (16 * i - (of_x ? config.gradient_bytes() : 0)) / config.kRowBytes, piece = i % 8;
         unsigned words[4] = {0, 0, 0, 0};
-        if (pixel < config.all_pixels() && block < kFilterBlocks) {
-          const int filter = config.first_filter(part.tile) + block * config.kBlock + 8 * piece;
-          load_eight(words, dy, static_cast<long long>(pixel) * a.k + filter, a.k - filter);
-        } else if (pixel < config.all_pixels() && block - kFilterBlocks < part.column_blocks()) {
-          const WeightGradientHalfSm90::Reach reach =
-              config.reach(config.first_block(part.tile) + block - kFilterBlocks);
-          const WeightGradientHalfSm90::Pixel first = config.first_tap(pixel);
-          const int frame = first.frame + reach.frames, at_row = first.row + reach.rows,
-                    column = first.column + reach.columns, channel = reach.channel + 8 * piece;
-          if (frame >= 0 && frame < a.d && at_row >= 0 && at_row < a.h && column >= 0 && column < a.w &&
-              channel < a.c)
-            load_eight(words, x, a.input_offset(first.image, channel, frame, at_row, column), a.c - channel);
+        if constexpr (config.window > 0) {
+          const int block = of_x ? 0 : at_row / config.positions();
+          const int position = of_x ? at_row : at_row % config.positions();
+          const int image = chunk / config.row_chunks(), column = position % config.pitch();
+          const int row = chunk % config.row_chunks() * config.window + position / config.pitch();
+          if (of_x)
+            load_input(words, x, {image, 0, row - a.pad_top, column - a.pad_left},
+                       config.first_block(part.tile) * config.kBlock + 8 * piece);
+          else if (position < config.window * config.pitch() && row < a.p && column < a.q)
+            load_gradient(words, dy, (image * a.p + row) * a.q + column,
+                          config.first_filter(part.tile) + block * config.kBlock + 8 * piece);
+        } else {
+          const int block = at_row / config.pixels, pixel = chunk * config.pixels + at_row % config.pixels;
+          if (pixel < config.all_pixels() && of_x && block < part.column_blocks()) {
+            const WeightGradientHalfSm90::Reach reach = config.reach(config.first_block(part.tile) + block);
+            const WeightGradientHalfSm90::Pixel first = config.first_tap(pixel);
+            load_input(words, x,
+                       {first.image, first.frame + reach.frames, first.row + reach.rows,
+                        first.column + reach.columns},
+                       reach.channel + 8 * piece);
+          } else if (pixel < config.all_pixels() && !of_x) {
+            load_gradient(words, dy, pixel,
+                          config.first_filter(part.tile) + block * config.kBlock + 8 * piece);
+          }
         }
-        ptx::st_shared_v4(to + block * config.block_bytes() + row * config.kRowBytes + 16 * (piece ^ row % 8),
-                          words);
+        // Blocks begin at multiples of 1024: a row's number counts from there.
+        ptx::st_shared_v4(to + 16 * (i ^ (i / 8 % 8)), words);
       }
       ptx::fence_proxy_async();
       ptx::mbarrier_arrive(ring.barrier(smem + kAt.full));

@@ -41,16 +41,18 @@ double parts_of_tiles(const WeightGradientHalfSm90& a) {
 // A block's share of all chunks. The second kernel reads all partial sums and writes gradients.
 TileWork work_of(const WeightGradientHalfSm90& a) {
   const double steps = static_cast<double>(a.work()) / a.blocks;
-  const double columns = 1.0 * a.all_blocks() / (a.column_tiles() * a.tile_blocks());  // share that is loaded
-  const double loaded = steps * (a.row_bytes_of_stage() + columns * a.tile_blocks() * a.block_bytes());
-  const double groups = steps * a.pixels / 16 * a.row_blocks * a.consumers();  // wgmma's
+  const int boxes = a.window > 0 ? 1 : a.tile_blocks();
+  const double idle = a.window > 0 ? 0  // part of the columns, which is not loaded
+                                   : 1 - 1.0 * a.all_blocks() / (a.column_tiles() * a.tile_blocks());
+  const double loaded = steps * (a.gradient_bytes() + (1 - idle) * a.input_bytes());
+  const double groups = steps * a.positions() / 16 * a.row_blocks * a.consumers();  // wgmma's
   const double parts = parts_of_tiles(a), sums = 1.0 * a.tile_rows() * a.tile_columns();
   TileWork work;
   work.tiles = a.blocks;
   work.wgmma = work.tma = work.load_beside = true;
   work.load_warps = 4;
   work.in_flight_bytes = (a.stages - 1.0) * a.stage_bytes();
-  work.load.instructions = steps * (40 + 8.0 * (a.tile_blocks() + a.tile_rows() / a.kBlock));
+  work.load.instructions = steps * (40 + 8.0 * (boxes + a.tile_rows() / a.kBlock));
   work.load.wavefronts = steps * a.stage_bytes() / 128;
   work.load.l2_bytes = loaded;
   work.multiply.products = groups * a.columns / 2;
@@ -65,6 +67,18 @@ TileWork work_of(const WeightGradientHalfSm90& a) {
   return work;
 }
 
+// Rows of images, with a window.
+TensorMapLayout rows_of(int channels, int w, int h, int n, std::uint32_t pitch, std::uint32_t rows,
+                        ElementType type) {
+  const auto wide = [](int value) { return static_cast<std::uint64_t>(value); };
+  const std::uint64_t pixel = 2 * wide(channels), row = pixel * wide(w), image = row * wide(h);
+  return {.extents = {wide(channels), wide(w), wide(h), wide(n), 1},
+          .strides = {pixel, row, image, image * wide(n)},
+          .box = {WeightGradientHalfSm90::kBlock, pitch, rows, 1, 1},
+          .swizzle = Swizzle::bytes_128,
+          .type = type};
+}
+
 // x as [pixel][channel] where pixels of y are those of x, else as images to walk over; dy as
 // [pixel][filter].
 TensorMaps maps_of(const WeightGradientHalfSm90& kernel) {
@@ -72,6 +86,16 @@ TensorMaps maps_of(const WeightGradientHalfSm90& kernel) {
   const ConvExtents& a = kernel.conv;
   const std::uint64_t pixel = 2 * wide(a.c), frame = pixel * wide(a.w) * wide(a.h);
   const auto pixels = static_cast<std::uint32_t>(kernel.pixels);
+  constexpr std::string_view kMaps = "convtune::weight_gradient_half_sm90::Maps";
+  if (kernel.window > 0) {
+    const auto pitch = static_cast<std::uint32_t>(kernel.pitch());
+    return {
+        kMaps,
+        {{Operand::x,
+          {rows_of(a.c, a.w, a.h, a.n, pitch, static_cast<std::uint32_t>(kernel.window_rows()), a.x_type)}},
+         {Operand::dy,
+          {rows_of(a.k, a.q, a.p, a.n, pitch, static_cast<std::uint32_t>(kernel.window), a.y_type)}}}};
+  }
   TensorMapLayout x{.extents = {wide(a.c), wide(a.w), wide(a.h)},
                     .strides = {pixel, pixel * wide(a.w)},
                     .box = {kernel.kBlock, pixels},
@@ -96,7 +120,7 @@ TensorMaps maps_of(const WeightGradientHalfSm90& kernel) {
                            .box = {kernel.kBlock, pixels},
                            .swizzle = Swizzle::bytes_128,
                            .type = a.y_type};
-  return {"convtune::weight_gradient_half_sm90::Maps", {{Operand::x, {x}}, {Operand::dy, {dy}}}};
+  return {kMaps, {{Operand::x, {x}}, {Operand::dy, {dy}}}};
 }
 
 // Warpgroups that multiply, and what each has.
@@ -144,7 +168,9 @@ class WeightGradientHalf final : public KernelAlgorithmOf<WeightGradientHalfSm90
   Support takes_kernel(const WeightGradientHalfSm90& kernel, const DeviceInfo&) const override {
     if (kernel.valid(sm90_smem_per_block())) return Support::yes();
     return Support::no(fmt::format(
-        "columns a multiple of 64; 32, 64 or 128 pixels; at most 3 warpgroups, and 128 sums of a "
+        "columns a multiple of 64; 32, 64 or 128 pixels; a window for strides and dilations of 1 and "
+        "filters of up to 3 rows, with a column_group for each, 64 columns for each tap of a row, and 64 "
+        "pixels; at most 3 warpgroups, and 128 sums of a "
         "thread (96 with 3 warpgroups); stages 2 to {}; at most {} blocks, as many as there are "
         "chunks of pixels; partial sums of at most {} bytes; and {} bytes of shared memory",
         kMostWgradStages, kernel.work(), WeightGradientHalfSm90::kMostPartialBytes, sm90_smem_per_block()));
@@ -198,10 +224,29 @@ class WeightGradientHalf final : public KernelAlgorithmOf<WeightGradientHalfSm90
     return possible;
   }
 
+  // Rows of a stage that leave few positions idle, of which two stages have room.
+  static std::vector<int> windows_of(WeightGradientHalfSm90 kernel) {
+    std::vector<Ranked<int>> ranked;
+    for (kernel.window = 1, kernel.stages = 2; kernel.window <= 16; ++kernel.window)
+      if (kernel.valid(sm90_smem_per_block()))
+        ranked.push_back({static_cast<double>(kernel.chunks() * kernel.positions()), kernel.window});
+    return best_of(std::move(ranked), kMostWindows);
+  }
+  static constexpr std::size_t kMostWindows = 4;
+
   // The best by the model of time, each with as many stages as there is room for.
   std::vector<WeightGradientHalfSm90> configs(const Computed& a, const DeviceInfo& device) const override {
     const Target target = target_of(device);
     std::vector<Ranked<WeightGradientHalfSm90>> ranked;
+    const auto add = [&](WeightGradientHalfSm90 kernel) {
+      if (kernel.all_pixels() >= WeightGradientHalfSm90::kInt) return;
+      for (const int blocks : blocks_of(kernel, device.units))
+        for (kernel.blocks = blocks, kernel.stages = kMostWgradStages; kernel.stages >= 2; --kernel.stages)
+          if (kernel.valid(sm90_smem_per_block())) {
+            ranked.push_back(timed(kernel, a, target, kernel.blocks));
+            break;
+          }
+    };
     WeightGradientHalfSm90 kernel = plain_of(a);
     for (const WgradShape& shape : kWgradShapes)
       for (const int pixels : {64, 128, 32}) {
@@ -212,13 +257,18 @@ class WeightGradientHalf final : public KernelAlgorithmOf<WeightGradientHalfSm90
         if (kernel.tile_blocks() > 1 &&
             kernel.column_tiles() * kernel.tile_blocks() >= 2 * kernel.all_blocks())
           continue;
-        if (kernel.all_pixels() >= WeightGradientHalfSm90::kInt) continue;
-        for (const int blocks : blocks_of(kernel, device.units))
-          for (kernel.blocks = blocks, kernel.stages = kMostWgradStages; kernel.stages >= 2; --kernel.stages)
-            if (kernel.valid(sm90_smem_per_block())) {
-              ranked.push_back(timed(kernel, a, target, kernel.blocks));
-              break;
-            }
+        add(kernel);
+      }
+    if (!kernel.can_have_window()) return best_of(std::move(ranked), kMostCandidates, kHopeless);
+    kernel.pixels = 64, kernel.column_groups = kernel.conv.r, kernel.columns = 64 * kernel.conv.s;
+    for (kernel.filter_groups = 1; kernel.filter_groups <= 3; ++kernel.filter_groups)
+      for (kernel.row_blocks = 1; kernel.row_blocks <= 2; ++kernel.row_blocks) {
+        kernel.blocks = 1;
+        for (const int window : windows_of(kernel)) {
+          kernel.window = window;
+          add(kernel);
+        }
+        kernel.window = 0;
       }
     return best_of(std::move(ranked), kMostCandidates, kHopeless);
   }

@@ -4,6 +4,9 @@
 // take operands whose k is the outer extent. TMA finds the pixels of x for any tap, stride, dilation and
 // padding (load.cuh).
 //
+// With a window x comes once for a channel block and all taps (config.h), and a tap is positions that begin
+// further on: nine times less to copy for a filter of 3x3, where strides and dilations are 1.
+//
 //   stage     [64 filters][pixels] ...  [64 columns][pixels] ...     dy, and x at as many taps as there are
 //   consumer  row_blocks x 64 filters x columns, in registers
 //
@@ -33,17 +36,15 @@ using RowSums = float[config.row_blocks][4];
 template <WeightGradientHalfSm90 config, bool kRowSums>
 __device__ __forceinline__ void multiply(Sums<config>& sums, RowSums<config>& row_sums,
                                          Ring<config.stages>& ring, unsigned smem, int first_row,
-                                         int first_column, int count) {
+                                         int column_group, int count) {
   constexpr auto kAt = config.smem();
   constexpr bool kBf16 = config.conv.x_type == ElementType::bf16;
   constexpr unsigned kStep = config.block_bytes() / 16, kSixteen = 2048 / 16;
   const unsigned long long rows = ptx::wgmma_descriptor_turned(
       (smem + kAt.stages + first_row / config.kBlock * config.block_bytes()) / 16, kStep);
-  const unsigned long long columns =
-      ptx::wgmma_descriptor_turned((smem + kAt.stages + config.row_bytes_of_stage() +
-                                    first_column / config.kBlock * config.block_bytes()) /
-                                       16,
-                                   kStep);
+  const unsigned long long columns = ptx::wgmma_descriptor_turned(
+      (smem + kAt.stages + config.gradient_bytes() + config.columns_at(column_group)) / 16,
+      config.column_step() / 16);
   const unsigned long long ones = ptx::wgmma_descriptor_turned((smem + kAt.ones) / 16, kStep);
   const bool first_lane = threadIdx.x % 32 == 0;
   unsigned empty = ring.barrier(smem + kAt.empty);  // of stages that the products before read
@@ -52,15 +53,21 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, RowSums<config>& ro
     ring.wait_full(smem + kAt.full);
     const unsigned stage = static_cast<unsigned>(ring.slot) * (config.stage_bytes() / 16);
     ptx::wgmma_fence();
-    for_constants<0, config.pixels / 16>([&](auto k) {
+    const auto add_sixteen = [&](int k) {
       for_constants<0, config.row_blocks>([&](auto m) {
-        const unsigned long long a = rows + stage + m.value * kStep + k.value * kSixteen;
-        const bool adds = k.value > 0 || step > 0;
-        ptx::WgmmaHalfTurned<kBf16, config.columns>::multiply(sums[m.value], a,
-                                                              columns + stage + k.value * kSixteen, adds);
+        const unsigned long long a = rows + stage + m.value * kStep + static_cast<unsigned>(k) * kSixteen;
+        const unsigned long long b = columns + stage + static_cast<unsigned>(k) * kSixteen;
+        const bool adds = k > 0 || step > 0;
+        ptx::WgmmaHalfTurned<kBf16, config.columns>::multiply(sums[m.value], a, b, adds);
         if constexpr (kRowSums) ptx::WgmmaHalfTurned<kBf16, 8>::multiply(row_sums[m.value], a, ones, adds);
       });
-    });
+    };
+    if constexpr (config.window > 0) {
+#pragma unroll 1
+      for (int k = 0; k < config.positions() / 16; ++k) add_sixteen(k);
+    } else {
+      for_constants<0, config.positions() / 16>([&](auto k) { add_sixteen(k.value); });
+    }
     ptx::wgmma_commit();
     ptx::wgmma_wait<1>();  // earlier work is done
     ptx::mbarrier_arrive_if(empty, step > 0 && first_lane);
@@ -76,18 +83,18 @@ __device__ void consume(float* __restrict__ partial, unsigned smem, int consumer
   const int warp = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / 32 % 4, 0);
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int first_row = consumer % config.filter_groups * config.consumer_rows();
-  const int first_column = consumer / config.filter_groups * config.columns;
+  const int column_group = consumer / config.filter_groups, first_column = column_group * config.columns;
   Ring<config.stages> ring;
   Sums<config> sums;
   RowSums<config> row_sums;
 #pragma unroll 1
   for (Part<config> part; part.exists(); part.next()) {
     const int count = part.end() - part.chunk;
-    const bool has_row_sums = config.bias && config.first_block(part.tile) == 0 && first_column == 0;
+    const bool has_row_sums = config.bias && config.first_block(part.tile) == 0 && column_group == 0;
     if (config.bias && has_row_sums)
-      multiply<config, config.bias>(sums, row_sums, ring, smem, first_row, first_column, count);
+      multiply<config, config.bias>(sums, row_sums, ring, smem, first_row, column_group, count);
     else
-      multiply<config, false>(sums, row_sums, ring, smem, first_row, first_column, count);
+      multiply<config, false>(sums, row_sums, ring, smem, first_row, column_group, count);
     const int row = first_row + 16 * warp + lane / 4, column = first_column + lane % 4 * 2;
     float* const place =
         partial + config.place(static_cast<int>(blockIdx.x), part.tile) * config.place_words();
@@ -120,6 +127,10 @@ __global__ void __launch_bounds__(config.threads(), 1)
                               4 * config.consumers());
     ptx::fence_mbarrier_init();
   }
+  if constexpr (config.window > 0) {
+    clear_ends<config>(smem);
+    ptx::fence_proxy_async();
+  }
   if constexpr (config.bias) {
     constexpr unsigned kOnes = config.conv.x_type == ElementType::bf16 ? 0x3f803f80 : 0x3c003c00;
     for (unsigned i = threadIdx.x; i < config.kOnesBytes / 4; i += blockDim.x)
@@ -134,8 +145,12 @@ __global__ void __launch_bounds__(config.threads(), 1)
     if constexpr (!config.aligned)
       load_anywhere<config>(static_cast<const unsigned short*>(x), static_cast<const unsigned short*>(dy),
                             smem);
-    else if (__shfl_sync(0xffffffff, threadIdx.x / 32 % 4, 0) == 0)
-      load<config>(maps, smem);
+    else if (__shfl_sync(0xffffffff, threadIdx.x / 32 % 4, 0) == 0) {
+      if constexpr (config.window > 0)
+        load_windows<config>(maps, smem);
+      else
+        load<config>(maps, smem);
+    }
   } else {
     if constexpr (R::kMove) ptx::take_registers<R::kMultiplying>();
     consume<config>(partial, smem, warpgroup);
