@@ -40,7 +40,9 @@ PROBLEMS = {  # word: kernel, problem, config
     "depthwise mma": ("direct_depthwise_half", f"g16mb2ic16ih14oc16kh7ph3 {HALF} residual=1", ""),
     "depthwise boxes": ("direct_depthwise_half_sm90", f"g16mb2ic16ih14oc16kh7ph3 {HALF} residual=1", ""),
     "wgmma gradients": ("weight_gradient_half_sm90", f"mb2ic64ih10oc72kh3ph1 {HALF} dir=bwd_w",
-        "filter_groups=2 column_groups=1 row_blocks=1 columns=192 pixels=32 stages=2 blocks=5"),
+        "filter_groups=2 column_groups=1 row_blocks=1 columns=192 pixels=32 window=0 stages=2 blocks=5"),
+    "wgmma gradients of windows": ("weight_gradient_half_sm90", f"mb2ic64ih10oc72kh3ph1 {HALF} dir=bwd_w",
+        "filter_groups=1 column_groups=3 row_blocks=1 columns=192 pixels=64 window=3 stages=2 blocks=5"),
     "gradients": ("general_sm80", "mb2ic5ih6oc7kh3ph1 dir=bwd_w", ""),
     "transposed": ("implicit_gemm_half_sm90", "mb2ic64ih14oc64kh3ph1 dtype=bf16 precision=bf16", ""),
     "transposed narrow": ("implicit_gemm_half_sm80", "mb2ic8ih9oc8kh3ph1 dtype=bf16 precision=bf16", ""),
@@ -184,6 +186,7 @@ FAULTS = [
      "at.columns,\n                              at.rows, full, loads)", "0, 0, full, loads)"),
     ("products of gradients that are not waited for", "wgmma gradients", KERNEL, "ptx::wgmma_wait<1>();",
      "ptx::wgmma_wait<2>();"),
+    ("ends of windows that are not cleared", "wgmma gradients of windows", KERNEL, "    clear_ends<config>(smem);\n", ""),
     # ---- Packing ----
     ("biases that are read beyond their end", "patch tails", PACK, "bias && i < at.bias_at() + at.biases", "bias"),
     ("filters that are read beyond their end", "gemm", KERNEL,

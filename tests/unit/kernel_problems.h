@@ -277,6 +277,7 @@ inline std::vector<ConvProblem> small_problems() {
 
 // The problem with each activation.
 inline std::vector<ConvProblem> with_each_activation(ConvProblem problem) {
+  if (problem.direction == Direction::backward_weights) return {problem};  // has none
   problem.activation = Activation::none;
   std::vector<ConvProblem> problems;
   for (const ActivationRow& row : activation_rows()) {

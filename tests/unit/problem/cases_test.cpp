@@ -206,7 +206,7 @@ TEST(LoadSuite, UnknownNamesListTheKnown) {
   for (const char* name : {"", "/nowhere/suite.txt", "/"})
     EXPECT_EQ(refusal([&] { load_suite(name); }),
               fmt::format("'{}' is neither a suite (stem, body, depthwise, modern, half, video, medical, "
-                          "audio, transposed, edges, all) nor a "
+                          "audio, transposed, training, training3d, edges, all) nor a "
                           "file with problems",
                           name));
   EXPECT_THAT(refusal([] { load_suite("steam"); }), HasSubstr("did you mean 'stem'?"));

@@ -43,9 +43,20 @@ struct WeightGradientHalfSm90 {
   constexpr int taps() const { return conv.t * conv.r * conv.s; }
   constexpr int channel_blocks() const { return ceil_div(conv.c, kBlock); }
   constexpr int all_blocks() const { return taps() * channel_blocks(); }  // of 64 columns
-  constexpr int row_chunks() const { return ceil_div(conv.p, window); }   // of an image, with a window
+  // Rows of a frame that a chunk of a window begins with, and of which frame.
+  struct Rows {
+    int image, frame, row;
+  };
+  constexpr Rows rows_of(int chunk) const {
+    const int frame = chunk / row_chunks();
+    return {frame / conv.z, frame % conv.z, chunk % row_chunks() * window};
+  }
+  // With a window: the first channel of a tile, and the frame of the filter.
+  constexpr int window_channel(int tile) const { return tile % channel_blocks() * kBlock; }
+  constexpr int window_frame(int tile) const { return tile % column_tiles() / channel_blocks(); }
+  constexpr int row_chunks() const { return ceil_div(conv.p, window); }  // of an image, with a window
   constexpr long long chunks() const {
-    return window > 0 ? 1LL * conv.n * row_chunks() : ceil_div(all_pixels(), pixels);
+    return window > 0 ? 1LL * conv.n * conv.z * row_chunks() : ceil_div(all_pixels(), pixels);
   }
   // Tells whether pixels of y are pixels of x, one after the other.
   constexpr bool pointwise() const {
@@ -65,8 +76,8 @@ struct WeightGradientHalfSm90 {
   constexpr int pitch() const { return conv.q + conv.s - 1 - shared_padding(); }
   constexpr int window_rows() const { return window + conv.r - 1; }  // of x
   constexpr bool can_have_window() const {
-    return taps() > 1 && !conv.has_depth() && conv.stride_h == 1 && conv.stride_w == 1 &&
-           conv.dilation_h == 1 && conv.dilation_w == 1 && conv.r <= 3 && conv.s <= 4 && pitch() <= 256;
+    return conv.r * conv.s > 1 && conv.stride_h == 1 && conv.stride_w == 1 && conv.dilation_h == 1 &&
+           conv.dilation_w == 1 && conv.r <= 3 && conv.s <= 4 && pitch() <= 256;
   }
   constexpr int positions() const {
     return window > 0 ? round_up(window * pitch(), 16) : pixels;
@@ -83,22 +94,22 @@ struct WeightGradientHalfSm90 {
   constexpr int tile_columns() const { return column_groups * columns; }
   constexpr int tile_blocks() const { return tile_columns() / kBlock; }
   constexpr int column_tiles() const {
-    return window > 0 ? channel_blocks() : ceil_div(all_blocks(), tile_blocks());
+    return window > 0 ? conv.t * channel_blocks() : ceil_div(all_blocks(), tile_blocks());
   }
   constexpr int row_tiles() const { return ceil_div(conv.k, tile_rows()); }
   constexpr int tiles() const { return row_tiles() * column_tiles(); }
   constexpr int first_filter(int tile) const { return tile / column_tiles() * tile_rows(); }
-  // Of 64 columns: without a window all are one list, else a tile has those of all taps.
+  // Of 64 columns: without a window all are one list, else a tile has those of all taps of a frame.
   constexpr int first_block(int tile) const {
     return tile % column_tiles() * (window > 0 ? 1 : tile_blocks());
   }
   constexpr int tile_of(int filter, int tap, int channel_block) const {
-    const int column_tile =
-        window > 0 ? channel_block : (tap * channel_blocks() + channel_block) / tile_blocks();
+    const int column_tile = window > 0 ? tap / (conv.r * conv.s) * channel_blocks() + channel_block
+                                       : (tap * channel_blocks() + channel_block) / tile_blocks();
     return filter / tile_rows() * column_tiles() + column_tile;
   }
   constexpr int block_in_tile(int tap, int channel_block) const {
-    return window > 0 ? tap : (tap * channel_blocks() + channel_block) % tile_blocks();
+    return window > 0 ? tap % (conv.r * conv.s) : (tap * channel_blocks() + channel_block) % tile_blocks();
   }
   constexpr int threads() const { return 128 * (consumers() + 1); }
   constexpr int sums() const { return row_blocks * columns / 2; }  // registers of a thread

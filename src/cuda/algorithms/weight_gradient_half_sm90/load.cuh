@@ -54,10 +54,10 @@ __device__ void load_windows(const Maps& maps, unsigned smem) {
     const int filter_blocks = part.filter_blocks();
     const unsigned bytes =
         static_cast<unsigned>(filter_blocks * config.loaded_block_bytes() + config.loaded_window_bytes());
-    const int channel = config.first_block(part.tile) * config.kBlock;
+    const int frame = config.window_frame(part.tile) * a.dilation_d - a.pad_front;
 #pragma unroll 1
     for (int chunk = part.chunk; chunk < part.end(); ++chunk) {
-      const int image = chunk / config.row_chunks(), row = chunk % config.row_chunks() * config.window;
+      const WeightGradientHalfSm90::Rows rows = config.rows_of(chunk);
       ring.wait_empty(smem + kAt.empty);
       const unsigned to = smem + kAt.stages + ring.slot * config.stage_bytes();
       const unsigned full = ring.barrier(smem + kAt.full);
@@ -65,10 +65,10 @@ __device__ void load_windows(const Maps& maps, unsigned smem) {
 #pragma unroll
       for (int i = 0; i < config.tile_rows() / config.kBlock; ++i)
         ptx::load_box_if(to + i * config.block_bytes(), &maps.dy,
-                         config.first_filter(part.tile) + i * config.kBlock, 0, row, image, 0, full,
-                         mine && i < filter_blocks);
-      ptx::load_box_if(to + config.gradient_bytes(), &maps.x, channel, -a.pad_left, row - a.pad_top, image, 0,
-                       full, mine);
+                         config.first_filter(part.tile) + i * config.kBlock, 0, rows.row, rows.frame,
+                         rows.image, full, mine && i < filter_blocks);
+      ptx::load_box_if(to + config.gradient_bytes(), &maps.x, config.window_channel(part.tile), -a.pad_left,
+                       rows.row - a.pad_top, rows.frame * a.stride_d + frame, rows.image, full, mine);
       ring.next();
     }
   }
@@ -179,13 +179,16 @@ __device__ void load_anywhere(const unsigned short* __restrict__ x, const unsign
         if constexpr (config.window > 0) {
           const int block = of_x ? 0 : at_row / config.positions();
           const int position = of_x ? at_row : at_row % config.positions();
-          const int image = chunk / config.row_chunks(), column = position % config.pitch();
-          const int row = chunk % config.row_chunks() * config.window + position / config.pitch();
+          const WeightGradientHalfSm90::Rows rows = config.rows_of(chunk);
+          const int row = rows.row + position / config.pitch(), column = position % config.pitch();
           if (of_x)
-            load_input(words, x, {image, 0, row - a.pad_top, column - a.pad_left},
-                       config.first_block(part.tile) * config.kBlock + 8 * piece);
+            load_input(words, x,
+                       {rows.image,
+                        rows.frame * a.stride_d + config.window_frame(part.tile) * a.dilation_d - a.pad_front,
+                        row - a.pad_top, column - a.pad_left},
+                       config.window_channel(part.tile) + 8 * piece);
           else if (position < config.window * config.pitch() && row < a.p && column < a.q)
-            load_gradient(words, dy, (image * a.p + row) * a.q + column,
+            load_gradient(words, dy, ((rows.image * a.z + rows.frame) * a.p + row) * a.q + column,
                           config.first_filter(part.tile) + block * config.kBlock + 8 * piece);
         } else {
           const int block = at_row / config.pixels, pixel = chunk * config.pixels + at_row % config.pixels;
