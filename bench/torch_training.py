@@ -104,7 +104,7 @@ def last_of(x):
     return torch.channels_last_3d if x.dim() == 5 else torch.channels_last
 
 
-class Late(Exception):
+class Late(BaseException):  # which nobody takes for a failure of his own
     pass
 
 
@@ -183,12 +183,12 @@ def measure(name, args):
             missing[way] = "no time left"
             continue
         try:
-            with limited(min(left, 0.4 * args.limit)):
+            with limited(left if way == "ours" else min(left, 0.4 * args.limit)):
                 run = make[way]()
                 run()
             wait(device)
             ways[way] = run
-        except Exception as why:  # a way that fails is one that says so
+        except (Exception, Late) as why:  # a way that fails is one that says so
             missing[way] = f"{type(why).__name__}: {str(why).strip().splitlines()[0] if str(why).strip() else ''}"[:200]
             print(f"{name}, {way}: {missing[way]}", flush=True)
         seconds[way] = round(time.monotonic() - since, 1)
