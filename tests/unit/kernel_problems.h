@@ -43,16 +43,13 @@ inline ConvProblem tf32(const std::string& text) {
 inline std::vector<ConvProblem> supported(const Algorithm& algorithm, const DeviceInfo& device,
                                           std::vector<ConvProblem> problems) {
   const auto refused = [&](const ConvProblem& problem) { return !algorithm.supports(problem, device); };
-  std::vector<ConvProblem> gradients = problems;
+  auto gradients = problems;
   std::erase_if(problems, refused);
   if (!problems.empty()) return problems;
-  std::erase_if(gradients,
-                [](const ConvProblem& problem) { return problem.direction != Direction::forward; });
-  for (ConvProblem& gradient : gradients) {
-    gradient.direction = Direction::backward_weights;
-    gradient.activation = Activation::none, gradient.alpha = gradient.beta = 0;
-    gradient.residual = false, gradient.rounding = Rounding::once, gradient.cache = 0;
-  }
+  std::erase_if(gradients, [](const ConvProblem& a) { return a.direction != Direction::forward; });
+  for (ConvProblem& a : gradients)
+    a.direction = Direction::backward_weights, a.activation = Activation::none, a.rounding = Rounding::once,
+    a.residual = false, a.alpha = a.beta = 0, a.cache = 0;
   std::erase_if(gradients, refused);
   return gradients;
 }
@@ -259,9 +256,7 @@ inline std::vector<ConvProblem> small_problems() {
            "mb1ic32iw21oc16kw8sw4pw2 dir=transposed act=relu",
            "mb2ic16ih6oc24oh12kh3sh2ph1 layout=nhwc dir=transposed",
            "mb1ic16id3ih4iw5oc8kd2kh2kw2sd2sh2sw2 layout=nhwc dir=transposed residual=1",
-           // Residues with a tap less beside the others.
-           // Residues without a tap, by strides over dilated filters and by strides beyond the filter.
-           // Groups.
+           // Residues with a tap less or without one, by strides over dilated filters and beyond; groups.
            "mb2ic72id3ih5iw6oc136kd3kh3kw3sd2sh2sw2pd1ph1pw1 layout=nhwc dir=transposed act=relu",
            "mb1ic64ih5iw7oc24kh5kw3sh3sw2ph2pw1 layout=nhwc dir=transposed residual=1",
            "mb1ic16iw21oc24kw3sw2pw1dw1 dir=transposed residual=1",
@@ -397,8 +392,8 @@ inline ConvProblem random_layer(std::uint64_t index) {
   return a;
 }
 inline std::vector<ConvProblem> random_layers(std::uint64_t count) {
-  std::vector<ConvProblem> problems;
-  for (std::uint64_t i = 0; i < count; ++i) problems.push_back(random_layer(i));
+  std::vector<ConvProblem> problems(count);
+  for (std::uint64_t i = 0; i < count; ++i) problems[i] = random_layer(i);
   return with_halves(problems);
 }
 
