@@ -279,7 +279,8 @@ bool Testbed::is_right(const Sample& sample, float got, const Executable& execut
   if (exact_sum && exact_activation) return false;
   // Errors of expf, erff, tanhf and what is made of them. cuDNN's gelu_tanh is off by 1.84e-6 at 1 and -1.
   const double functions = problem_.activation == Activation::gelu_tanh ? 0x1p-19 : 0x1p-20;
-  const double roundings = problem_.rounding == Rounding::eager && !exact_sum ? 4 * magnitude
+  const double roundings = problem_.rounding == Rounding::eager && !exact_sum
+                               ? std::max(4 * magnitude, std::abs(value))
                            : sum_rounded && !exact_sum ? std::abs(value) + std::abs(sum)
                                                        : std::abs(value);
   // A number of an infinite sum is an activation's limit.

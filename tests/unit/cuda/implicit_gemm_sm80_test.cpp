@@ -160,6 +160,22 @@ TEST(ImplicitGemmSm80, OffersConfigsForEveryCase) {
       }
 }
 
+// Residues of a stride go between each other, also of groups and in fp32; in NHWC another kernel has them.
+TEST(ImplicitGemmSm80, TakesStridesOfBackwardDataInNchw) {
+  std::vector<PlannedKernel> kernels;
+  for (const char* text : {"g4mb16ic64ih57oc32kh4sh2ph1 precision=fp32 dir=bwd_d",
+                           "mb1ic24iw400oc40kw16sw8pw4 precision=tf32 dir=bwd_d act=relu"}) {
+    const ConvProblem problem = parse_problem(text);
+    const std::vector<Config> configs = gemm().candidates(problem, gpu());
+    ASSERT_FALSE(configs.empty()) << text;
+    for (const Config& config : configs) EXPECT_EQ(config.at("specialized"), 1) << text;
+    kernels.push_back({problem, configs.front(), kCapabilities[kernels.size()]});
+  }
+  expect_compiles_as_planned(*cuda::kernel_algorithm(gemm()), kernels);
+  EXPECT_FALSE(gemm().supports(
+      parse_problem("mb2ic64ih28oc64kh4sh2ph1 precision=fp32 dir=bwd_d layout=nhwc"), gpu()));
+}
+
 // Each precision and layout, on one architecture after the other, in both forms.
 TEST(ImplicitGemmSm80, CompilesForEveryPrecisionAndLayout) {
   std::vector<PlannedKernel> kernels;

@@ -24,8 +24,8 @@ const ConvProblem kProblem = parse_problem("mb2ic3ih10oc5kh3ph1 precision=fp32")
 class Vandal final : public Executable {
  public:
   using Deed = std::function<void(const float* x, float* packed, float* y)>;
-  explicit Vandal(Deed deed)
-      : honest_(cpu::reference().build(kProblem, cpu::backend().info(), {})), deed_(std::move(deed)) {}
+  explicit Vandal(Deed deed, const ConvProblem& problem = kProblem)
+      : honest_(cpu::reference().build(problem, cpu::backend().info(), {})), deed_(std::move(deed)) {}
   std::size_t packed_bytes() const override { return honest_->packed_bytes(); }
   void pack(const void* w, const void* bias, void* packed, Stream stream) const override {
     honest_->pack(w, bias, packed, stream);
@@ -52,6 +52,26 @@ TEST(Testbed, ARightAnswerPasses) {
   EXPECT_EQ(caught(TestData::real, nothing), "");
   EXPECT_EQ(caught(TestData::non_finite, nothing), "");
   EXPECT_EQ(caught(TestData::denormal, nothing), "");
+}
+
+// Rounded eagerly: the last place of a half that is made of a denormal sum is a sigmoid's to lose, and no
+// more.
+TEST(Testbed, LetsASigmoidOfNothingBeOffByItsLastPlace) {
+  const ConvProblem problem = parse_problem(to_string(kProblem) + " act=sigmoid rounding=eager");
+  const auto fails_by = [&](const auto& change) {
+    int failures = 0;
+    for (std::uint64_t seed = 0; seed < 10; ++seed) {
+      const auto deed = [&](const float*, float*, float* y) {
+        std::for_each_n(y, problem.output_elements(), [&](float& value) { value = change(value); });
+      };
+      failures += !Testbed(problem, cpu::backend(), TestData::denormal, seed, 0)
+                       .check(Vandal(deed, problem))
+                       .failure.empty();
+    }
+    return failures;
+  };
+  EXPECT_EQ(fails_by([](float v) { return std::nextafter(v, 1.0F); }), 0);
+  EXPECT_EQ(fails_by([](float v) { return v + 0x1p-20F; }), 10);
 }
 
 TEST(Testbed, CatchesWhatIsMadeOfSpecialNumbers) {

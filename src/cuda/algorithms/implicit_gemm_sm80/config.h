@@ -50,8 +50,10 @@ struct ImplicitGemmSm80 {
   }
   constexpr bool wide_output(const ConvExtents& a) const {
     if (conv.nhwc) return aligned && a.k % 4 == 0 && a.group_filters() % 4 == 0;
-    return aligned && filter_outputs(a) % 4 == 0;
+    return aligned && !between() && filter_outputs(a) % 4 == 0;
   }
+  // Tells whether filters are residues of a stride, whose outputs lie between each other.
+  constexpr bool between() const { return conv.lies.between(); }
   constexpr bool asks_alignment() const { return !specialized || wide_input(conv) || wide_output(conv); }
 
   // ---- Frames are told apart by terms and by positions alone: padding never is one ----
@@ -193,7 +195,8 @@ struct ImplicitGemmSm80 {
     return is_in_range(*this) && is_power(block_n) && is_power(block_k) && is_power(warps_m) &&
            is_power(warps_n) && warps_m <= 4 && warps_m * warps_n >= 2 && warps_m * warps_n <= 8 &&
            block_m % (16 * warps_m) == 0 && block_n % (32 * warps_n) == 0 && sums() <= kMostSums &&
-           smem_bytes() <= most_smem_bytes && (!conv.has_depth() || (specialized && !chunked));
+           smem_bytes() <= most_smem_bytes && (!conv.has_depth() || (specialized && !chunked)) &&
+           (!between() || specialized);
   }
   // Tells whether its numbers of terms and blocks fit: with `a` of small extents (cuda/extents.h).
   constexpr bool fits(const ConvExtents& a) const {

@@ -56,7 +56,7 @@ Multiply multiply_of(Precision precision) {
   }
 }
 
-ImplicitGemmSm80 plain_of(const ConvProblem& problem) {
+ImplicitGemmSm80 plain_of(const Computed& problem) {
   return {.conv = extents_of(problem), .multiply = multiply_of(problem.precision)};
 }
 
@@ -130,7 +130,8 @@ TileWork work_of(const ImplicitGemmSm80& a) {
   work.store.wavefronts = m * n / 32 * 2;
   const double image = static_cast<double>(a.filter_outputs(e)), row = a.warp_n();
   store_in_pieces(work, outputs_of(e) / work.tiles,
-                  e.nhwc                                   ? std::min<double>(m, e.k)
+                  a.between()                              ? 1
+                  : e.nhwc                                 ? std::min<double>(m, e.k)
                   : image >= n && std::fmod(image, 8) != 0 ? row - 1
                                                            : std::min(row, image));
   return work;
@@ -160,6 +161,7 @@ class ImplicitGemm final : public KernelAlgorithmOf<ImplicitGemmSm80> {
 
  private:
   bool has_depth() const override { return true; }
+  bool stores_between() const override { return true; }
   Support takes(const Computed& a, const DeviceInfo& device) const override {
     const Abilities& abilities =
         once([] { return Abilities{.activations = all_activations(), .depth = true}; });
@@ -168,6 +170,8 @@ class ImplicitGemm final : public KernelAlgorithmOf<ImplicitGemmSm80> {
       return support;
     if (a.has_depth() && (a.pad_front > 0 || a.pad_back > 0 || a.layout != Layout::nchw))
       return Support::no("in three dimensions it is for NCHW without padding over time");
+    if (a.lies.between() && a.layout != Layout::nchw)
+      return Support::no("residues of a stride it stores between each other in NCHW alone");
     if (const ImplicitGemmSm80 kernel = plain_of(a); !kernel.fits(kernel.conv))
       return Support::no(
           "its sums have too many terms, or its output is too large, to be counted in 31 bits");
@@ -233,7 +237,7 @@ class ImplicitGemm final : public KernelAlgorithmOf<ImplicitGemmSm80> {
   }
 
   // The configs that make sense, best estimate first: those that need no more than twice the best's.
-  static std::vector<ImplicitGemmSm80> ranked(const ConvProblem& a, const Target& target, bool specialized) {
+  static std::vector<ImplicitGemmSm80> ranked(const Computed& a, const Target& target, bool specialized) {
     std::vector<Ranked<ImplicitGemmSm80>> all;
     const ImplicitGemmSm80 plain = plain_of(a);
     const auto add = [&](const Shape& shape, int block_k, int stages, bool chunked) {

@@ -1,5 +1,5 @@
-// The storing half of implicit_gemm_sm80.cuh: sums, bias and activation into the output, four at a time; and
-// the outputs again whose sums are not finite.
+// The storing half of implicit_gemm_sm80.cuh: sums, bias and activation into the output, four at a time, or
+// one at a time between other residues of a stride; and the outputs again whose sums are not finite.
 #pragma once
 
 #include "cuda/algorithms/implicit_gemm_sm80/load.cuh"
@@ -25,7 +25,9 @@ class Storer {
 
   // Every thread of the block must arrive.
   __device__ __forceinline__ void store(Sums<config>& sums) {
-    if constexpr (config.specialized)
+    if constexpr (config.between())
+      store_staged(sums);
+    else if constexpr (config.specialized)
       store<config.wide_output(config.conv)>(sums);
     else
       config.wide_output(a_) ? store<true>(sums) : store<false>(sums);
@@ -89,11 +91,14 @@ class Storer {
     const unsigned sums_to = staging + 4 * (lane / 4 * kPitch + config.position_of(0, lane % 4 * 2));
     float* to[kPixels];
     int left[kPixels];  // filters
+    Position pixels[kPixels];
 #pragma unroll
     for (int i = 0; i < kPixels; ++i) {
-      const long long at = smem_.outputs[warp_n_ + 32 * i + lane];
+      const int place = warp_n_ + 32 * i + lane;
+      const long long at = smem_.outputs[place];
       to[i] = y_ + at + warp_m_ * plane_;
       left[i] = at >= 0 ? a_.group_filters() - warp_m_ : 0;
+      if constexpr (config.between()) pixels[i] = position<config>(a_, tile_.first_position + place);
     }
     float bias[2 * config.tiles_m()];
 #pragma unroll
@@ -117,7 +122,11 @@ class Storer {
       for (int row = 0; row < 16; row += 4) {
 #pragma unroll
         for (int i = 0; i < kPixels; ++i) {
-          copy_rows(to[i], staging + 4 * (row * kPitch + 32 * i + lane), left[i]);
+          const unsigned staged = staging + 4 * (row * kPitch + 32 * i + lane);
+          if constexpr (config.between())
+            copy_rows_between(pixels[i], warp_m_ + 16 * tile + row, staged, left[i]);
+          else
+            copy_rows(to[i], staged, left[i]);
           to[i] += 4 * plane_, left[i] -= 4;
         }
       }
@@ -202,6 +211,24 @@ class Storer {
         to, row, staged, left);
   }
 
+  // As above, of residues of a stride from `filter` on: a row of a warp is one residue of one channel.
+  __device__ __forceinline__ void copy_rows_between(const Position& pixel, int filter, unsigned staged,
+                                                    int left) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (i >= left) return;
+      const long long at = stored_at(pixel, filter + i);
+      float sum;
+      ptx::ld_shared(sum, staged + 4 * i * config.staging_pitch());
+      if (at >= 0) y_[at] = sum;
+    }
+  }
+  // Returns the offset in y, negative where the residue has no such pixel.
+  __device__ __forceinline__ long long stored_at(const Position& pixel, int filter) const {
+    return a_.stored_offset(pixel.image, tile_.group * a_.group_filters() + filter, pixel.frame, pixel.p,
+                            pixel.q);
+  }
+
   // Computes what is not finite, from the tensors as they came.
   __device__ __forceinline__ void repair() {
 #pragma unroll 1
@@ -210,6 +237,11 @@ class Storer {
       const long long at = smem_.outputs[place];
       if (at < 0 || filter >= a_.group_filters()) continue;
       float* to = y_ + at + (config.conv.nhwc ? filter : filter * plane_);
+      if constexpr (config.between()) {
+        const long long there = stored_at(position<config>(a_, tile_.first_position + place), filter);
+        if (there < 0) continue;
+        to = y_ + there;
+      }
       if ((__float_as_uint(*to) & 0x7f800000u) != 0x7f800000u) continue;
       const Column& window = smem_.columns[place];
       const long long k = static_cast<long long>(tile_.group) * a_.group_filters() + filter;
