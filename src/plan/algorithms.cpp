@@ -41,6 +41,7 @@ const std::vector<const Algorithm*>& cuda_algorithms() {
         &cuda::direct_stem_sm80(),
         &cuda::direct_stem_half(),
         &cuda::direct_body_half_sm90(),
+        &cuda::direct_body_half_nchw_sm90(),
         &cuda::direct_grouped_half(),
         &cuda::implicit_gemm_half_sm80(),
         &cuda::implicit_gemm_half_sm90(),

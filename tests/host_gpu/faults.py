@@ -8,6 +8,10 @@ PROBLEMS = {  # word: kernel, problem, config
     "body": ("direct_body_half_sm90", f"mb2ic64ih14oc128kh3ph1 {HALF} residual=1 act=relu", ""),
     "body tails": ("direct_body_half_sm90",
         "mb1ic128ih30iw20oc200kh3ph1 precision=bf16 layout=nhwc dtype=bf16:bf16:bf16:f32", ""),
+    "body of slices": ("direct_body_half_nchw_sm90",
+        "mb2ic136ih12iw16oc72kh3ph1 precision=bf16 dtype=bf16 residual=1 act=relu",
+        "rows=12 columns=16 images=1 consumers=1 filter_blocks=1 ping_pong=0 channels=32 input_stages=2 "
+        "weight_stages=6 cluster=1"),
     "body tf32": ("direct_body_sm90", "mb2ic16ih20oc72kh3ph1 precision=tf32", ""),
     "half gemm": ("implicit_gemm_half_sm80", f"mb2ic64ih14oc64kh3ph1 {HALF} residual=1 act=relu", ""),
     "half gemm of few channels": ("implicit_gemm_half_sm80", f"mb2ic24ih10oc18kh3ph1 {HALF}",
@@ -50,14 +54,15 @@ PROBLEMS = {  # word: kernel, problem, config
 
 # Files of the kernel {0}.
 KERNEL, LOAD, STORE = "algorithms/{0}/{0}.cuh", "algorithms/{0}/load.cuh", "algorithms/{0}/store.cuh"
+BODY, SLICES = "algorithms/direct_body_half_sm90/body.cuh", "algorithms/{0}/slices.cuh"
 RING, PACK, TRANSPOSE = "tile/ring.cuh", "tile/pack.cuh", "launch/transpose_tile.cuh"
 
 FAULTS = [
     # ---- Commits and waits ----
     ("weights that are not committed", "stem", KERNEL,
      "  ptx::cp_async_commit_group();  // the weights: a wait counts what is committed\n", ""),
-    ("one product too many under way", "body tails", KERNEL, "ptx::wgmma_wait<1>();", "ptx::wgmma_wait<2>();"),
-    ("last products that are not waited for", "body", KERNEL, "  ptx::wgmma_wait<0>();\n  release_weights",
+    ("one product too many under way", "body tails", BODY, "ptx::wgmma_wait<1>();", "ptx::wgmma_wait<2>();"),
+    ("last products that are not waited for", "body", BODY, "  ptx::wgmma_wait<0>();\n  release_weights",
      "  release_weights"),
     ("products that are not waited for before a stage goes back", "patch", KERNEL,
      "        ptx::wgmma_wait<0>();\n      });", "      });"),
@@ -104,7 +109,7 @@ FAULTS = [
     ("no fence before a row is stored", "depthwise boxes", LOAD,
      "        ptx::fence_proxy_async();  // a fence may lie", "        // a fence may lie"),
     # ---- Barriers ----
-    ("a barrier behind shared memory", "body tails", KERNEL, "config.stagings() * config.places()",
+    ("a barrier behind shared memory", "body tails", BODY, "config.stagings() * config.places()",
      "config.consumers * config.places()"),
     ("the wrong phase of full", "body", RING, "ptx::mbarrier_wait(barrier(full), parity)",
      "ptx::mbarrier_wait(barrier(full), parity ^ 1)"),
@@ -152,8 +157,18 @@ FAULTS = [
     ("no barrier of the warp before outputs are staged again", "stem of several tiles", STORE,
      "  __syncwarp();  // nobody writes what another still reads", ""),
     # ---- Places: halo, tail, swizzle, descriptor, group, stride, bounds ----
+    ("a pixel off", "body of slices", SLICES, "lane / 4 - kSlices.shift", "lane / 4 + 1 - kSlices.shift"),
+    ("pixels of the next line", "body of slices", SLICES, "whole || (pixel >= 0 && pixel < kSlices.pitch)", "true"),
+    ("a slice that is read before it came", "body of slices", SLICES,
+     "        slices.wait_full(smem + kAt.slices_full);\n", ""),
+    ("a slice that comes while it is read", "body of slices", SLICES,
+     "        ring.wait_empty(smem + kAt.slices_empty);\n", ""),
+    ("transposing warps that do not fence", "body of slices", SLICES,
+     "      ptx::fence_proxy_async();\n      ptx::mbarrier_arrive(inputs", "      ptx::mbarrier_arrive(inputs"),
+    ("a stage that is written while it is read", "body of slices", SLICES,
+     "      inputs.wait_empty(smem + kAt.empty);\n", ""),
     ("a column off", "body", LOAD, "(at.column - kColumns.before())", "(at.column + 1 - kColumns.before())"),
-    ("zeros that are not written", "body tails", KERNEL, "  clear_what_nobody_brings<config>(smem);", ""),
+    ("zeros that are not written", "body tails", BODY, "  clear_what_nobody_brings<config>(smem);", ""),
     ("margins that are not cleared", "fma", KERNEL, "  clear_margins<config>(input);", ""),
     ("zeros of the padding that are not made", "half gemm of groups", LOAD,
      "      copy(to + i * (config.copied_rows() * config.row_bytes()), first[i] + behind, is_inside);",

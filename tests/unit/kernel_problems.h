@@ -196,6 +196,9 @@ inline std::vector<ConvProblem> small_problems() {
            // Pixels in NCHW, of which TMA can copy whole pieces of 16 bytes, and cannot.
            "mb2ic72ih12iw14oc70kh1 dtype=bf16 precision=bf16 residual=1",
            "mb3ic72ih14oc40kh1 dtype=bf16 precision=bf16",
+           // As above, of filters that are no points: with a residual, and with frames of a cache.
+           "mb2ic40ih12iw16oc72kh3ph1 act=relu dtype=bf16 precision=bf16 residual=1",
+           "mb1ic72id2ih6iw24oc136kd3kh3kw3pd2ph1pw1 dtype=f16 precision=fp16 pad_back=0 cache=1",
            // In three dimensions, but computed in two: filters over time, over frames, over points.
            "mb2ic24id5ih6iw7oc40kd3kh1kw1pd2ph0pw0 layout=nhwc pad_back=0 act=relu",
            "mb1ic16id6ih8iw8oc24kd3kh1kw1sd2sh1sw1pd1ph0pw0 residual=1",

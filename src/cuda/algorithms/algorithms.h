@@ -5,6 +5,7 @@
 
 namespace convtune::cuda {
 
+const Algorithm& direct_body_half_nchw_sm90();
 const Algorithm& direct_body_half_sm90();
 const Algorithm& direct_body_sm90();
 const Algorithm& direct_depthwise_3d_sm80();

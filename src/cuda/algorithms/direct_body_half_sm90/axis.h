@@ -28,4 +28,17 @@ struct BodyAxis {
   }
 };
 
+// Frames of the filter, from one on.
+struct BodyFrames {
+  int first, end;
+  constexpr bool has(int t) const { return first <= t && t < end; }
+  constexpr int count() const { return end - first; }
+};
+
+// Taps in the plane, from the first row and column on.
+struct BodyTaps {
+  int row, column;
+  constexpr bool has(int some_row, int some_column) const { return some_row >= row && some_column >= column; }
+};
+
 }  // namespace convtune

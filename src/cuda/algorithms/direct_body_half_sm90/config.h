@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cuda/algorithms/direct_body_half_sm90/axis.h"
+#include "cuda/algorithms/direct_body_half_sm90/slices.h"
 #include "cuda/algorithms/direct_body_half_sm90/weights.h"
 #include "cuda/tile/arithmetic.h"
 #include "cuda/tile/conv_extents.h"
@@ -17,9 +18,10 @@ struct DirectBodyHalfSm90 {
   int consumers = 2, filter_blocks = 1;
   bool ping_pong = false;
   int channels = 64, input_stages = 2, weight_stages = 4, cluster = 1;
-  int cache = 0;        // for the problem: frames before x's first that are another tensor's
-  bool nchw = false;    // for the problem: y and the residual have channels first; `conv` says how x lies
-  bool aligned = true;  // not a choice: x, y and the residual begin at multiples of 16 bytes
+  int cache = 0;            // for the problem: frames before x's first that are another tensor's
+  bool nchw = false;        // for the problem: y and the residual have channels first; `conv` says how x lies
+  bool aligned = true;      // not a choice: x, y and the residual begin at multiples of 16 bytes
+  bool transposes = false;  // for the problem: x, too, and a stage is transposed on its way (slices.h)
   static constexpr const char* kName = "DirectBodyHalfSm90";
   template <class Self, class F>
   static constexpr void visit(Self& self, F&& field) {
@@ -38,6 +40,7 @@ struct DirectBodyHalfSm90 {
     field("cache", self.cache);
     field("nchw", self.nchw);
     field("aligned", self.aligned);
+    if (self.transposes) field("transposes", self.transposes);
   }
   constexpr bool asks_alignment() const { return true; }
 
@@ -63,7 +66,7 @@ struct DirectBodyHalfSm90 {
     return conv.has_depth() ? conv.d : pointwise() && !pixels_first() ? 1 : conv.n;
   }
   // An x in NCHW, of a problem that is pointwise; tiles are of one image.
-  constexpr bool pixels_first() const { return !conv.nhwc; }
+  constexpr bool pixels_first() const { return !conv.nhwc && !transposes; }
   constexpr BodyAxis vertical() const {
     if (pointwise()) return {1, 1, 1, 1, 1, 0};
     return {conv.h, conv.p, conv.r, conv.stride_h, conv.dilation_h, conv.pad_top};
@@ -81,6 +84,7 @@ struct DirectBodyHalfSm90 {
   static constexpr int kLeastPixels = 128, kPixels = 8;
   constexpr bool splits_rows() const { return vertical().stride > kMostStep; }
   constexpr bool can_load() const {
+    if (transposes) return !pointwise() && comes_in_slices(conv, kMostStep);
     const bool splits = conv.h % vertical().stride == 0 && conv.pad_top == 0 && conv.dilation_h == 1 &&
                         conv.r <= vertical().stride;
     // Rows split, groups and volumes are the same extent.
@@ -104,11 +108,7 @@ struct DirectBodyHalfSm90 {
     return image * conv.stride_d - conv.pad_front + stage / phases() % conv.t * conv.dilation_d;
   }
   // ---- Frames of the filter that see nothing but padding are left out of a tile's sums ----
-  struct Frames {
-    int first, end;
-    constexpr bool has(int t) const { return first <= t && t < end; }
-    constexpr int count() const { return end - first; }
-  };
+  using Frames = BodyFrames;
   // Frames of the filter with which some output of these frames meets a frame of x or of the cache.
   constexpr Frames frames_of(int first_image, int last_image) const {
     const int missing = conv.pad_front - cache - last_image * conv.stride_d;  // before the last one's first
@@ -141,12 +141,7 @@ struct DirectBodyHalfSm90 {
   // which leave it out ----
   constexpr int sets() const { return conv.lies.uneven() ? conv.lies.residues() : conv.groups; }
   constexpr int set_filters() const { return conv.k / sets(); }
-  struct Taps {
-    int row, column;  // the first of each
-    constexpr bool has(int some_row, int some_column) const {
-      return some_row >= row && some_column >= column;
-    }
-  };
+  using Taps = BodyTaps;
   constexpr Taps tile_taps(int tile) const {
     if (!conv.lies.uneven()) return {0, 0};
     const int residue = tile % filter_tiles() / group_tiles();
@@ -248,6 +243,13 @@ struct DirectBodyHalfSm90 {
     return round_up(greater(box_pixels(), last_pixel() + 1) * row_bytes(), 1024);
   }
 
+  // Where x is transposed: boxes of 8 channels of a stage, and how many of them a stage has.
+  constexpr BodySlices slices() const {
+    return {images * box_rows(), pitch(), BodySlices::shift_of(horizontal().before())};
+  }
+  constexpr int slices_of(int stage) const { return 2 * products(stage / chunk_stages() * taps()); }
+  constexpr int slice_places() const { return transposes ? BodySlices::kPlaces : 0; }
+
   // ---- Columns of the products: outputs in the order of their pixels, with those between two rows; of tiles
   // 8 columns wide without these, since eight columns of an operand may lie anywhere ----
   constexpr bool narrow() const { return columns == 8 && images == 1 && !pixels_first(); }
@@ -315,7 +317,8 @@ struct DirectBodyHalfSm90 {
 
   // ---- Shared memory, in bytes ----
   struct Smem {
-    int inputs, weights, staging, full, empty, weights_full, weights_empty, residual_full;
+    int inputs, weights, slices, staging, full, empty, weights_full, weights_empty, residual_full;
+    int slices_full, slices_empty;
     long long end;
   };
   constexpr Smem smem() const { return smem_with(stagings() * places()); }
@@ -335,11 +338,14 @@ struct DirectBodyHalfSm90 {
     SmemPlan plan;
     const int inputs = plan.take(1LL * input_stages * input_stage_bytes());
     const int weights = plan.take(1LL * weight_stages * weight_bytes());
+    const int some_slices = plan.take(1LL * slice_places() * slices().bytes());
     const int staging = plan.take(1LL * places * staging_bytes());
     const int full = plan.take(8 * input_stages), empty = plan.take(8 * input_stages);
     const int weights_full = plan.take(8 * weight_stages), weights_empty = plan.take(8 * weight_stages);
     const int residual_full = plan.take(8 * places);
-    return {inputs, weights, staging, full, empty, weights_full, weights_empty, residual_full, plan.end};
+    const int slices_full = plan.take(8 * slice_places()), slices_empty = plan.take(8 * slice_places());
+    return {inputs,       weights,       some_slices,   staging,     full,         empty,
+            weights_full, weights_empty, residual_full, slices_full, slices_empty, plan.end};
   }
   constexpr long long smem_bytes() const { return smem().end; }
 
@@ -376,6 +382,9 @@ struct DirectBodyHalfSm90 {
     if (images > 1 && (rows != vertical().output || pixels_first() || cache > 0)) return false;
     if (conv.lies.between() && nchw) return false;
     if (pixels_first() && columns % kPixels != 0) return false;
+    if (transposes && (slices().columns() > BodySlices::kMostColumns ||
+                       (columns % kPixels != 0 && columns != horizontal().output)))
+      return false;
     if (pitch() * horizontal().stride > 256 || images * conv.stride_d > 256 ||
         box_rows() * (splits_rows() ? 1 : vertical().stride) > 256)
       return false;

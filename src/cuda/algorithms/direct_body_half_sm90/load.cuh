@@ -65,11 +65,9 @@ __device__ __forceinline__ DirectBodyHalfSm90::Frames frames_that_count(int tile
 // The warps of the warpgroup: one for x, one for weights. Where x begins anywhere, all but that one load x.
 inline constexpr int kWeightsWarp = 1, kLoadingThreads = 96;
 
-// Who arrives at barriers: besides what brings the bytes, one thread, or all that load x; and warps that have
-// read.
+// Who arrives at barriers: warps that have read.
 template <DirectBodyHalfSm90 config>
 struct Arrivals {
-  static constexpr int kFull = config.aligned ? 1 : kLoadingThreads;
   static constexpr int kEmpty = 4 * (config.ping_pong ? 1 : config.consumers);
   static constexpr int kWeightsEmpty = kEmpty * config.cluster;
 };

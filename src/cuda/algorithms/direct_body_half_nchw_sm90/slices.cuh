@@ -1,0 +1,170 @@
+// How x comes in direct_body_half_nchw_sm90.cuh. One warp asks TMA for boxes of 8 channels of a stage as they
+// lie in NCHW, a few ahead; two others read each by matrix loads, which transpose, and write it to where
+// consumers want it: a pixel after the other, with its channels beside each other. A matrix is 8 channels of
+// 8 pixels of a line. It begins at any pixel of the stage, since pixels are written one by one, and what a
+// box has besides is dropped.
+#pragma once
+
+#include "cuda/algorithms/direct_body_half_sm90/body.cuh"
+
+namespace convtune::direct_body_half_nchw_sm90 {
+
+using direct_body_half_sm90::frames_that_count;
+using direct_body_half_sm90::kLoadingThreads;
+using direct_body_half_sm90::map_of_frame;
+using direct_body_half_sm90::MapsOf;
+using direct_body_half_sm90::Place;
+
+// The warps of the loading warpgroup that transpose, behind that of the weights.
+inline constexpr int kFirstTransposing = 2, kTransposingWarps = 2;
+
+// f(stage) for a tile's stages that count.
+template <DirectBodyHalfSm90 config, class F>
+__device__ __forceinline__ void for_stages(int tile, const F& f) {
+  const DirectBodyHalfSm90::Frames frames = frames_that_count<config>(tile);
+#pragma unroll 1
+  for (int stage = 0; stage < config.stages(); ++stage)
+    if (!config.skips_frames() || frames.has(config.stage_frame(stage))) f(stage);
+}
+
+// By one warp, of which one thread does it.
+template <DirectBodyHalfSm90 config>
+__device__ void load_slices(const MapsOf<config>& maps, unsigned smem) {
+  constexpr auto kAt = config.smem();
+  constexpr BodySlices kSlices = config.slices();
+  constexpr BodyAxis kRows = config.vertical(), kColumns = config.horizontal();
+  const Place<config> place;
+  const bool mine = threadIdx.x % 32 == 0;
+  Ring<BodySlices::kPlaces> ring;
+#pragma unroll 1
+  for (int tile = place.first_tile; tile < place.kTiles; tile += place.tile_step) {
+    // A cluster's last block may have none: it brings zeros, which nobody stores.
+    const DirectBodyHalfSm90::Corner at = config.corner(tile, place.rank);
+    const int column = kSlices.first_column(at.column, kColumns.before());
+    for_stages<config>(tile, [&](int stage) {
+      const int row = (at.row - kRows.before()) * kRows.stride + kRows.phase(config.first_row(stage));
+      int image = config.input_image(stage, at.image);
+      const ptx::TensorMap* const map = map_of_frame<config>(maps, image);
+      const int first_channel = at.group * config.depth() + config.first_channel(stage);
+#pragma unroll 1
+      for (int slice = 0; slice < config.slices_of(stage); ++slice) {
+        ring.wait_empty(smem + kAt.slices_empty);
+        const unsigned full = ring.barrier(smem + kAt.slices_full);
+        ptx::mbarrier_arrive_expect_if(full, kSlices.bytes(), mine);
+        ptx::load_box_if(smem + kAt.slices + ring.slot * kSlices.bytes(), map, column,
+                         first_channel + slice * BodySlices::kChannels, row, image, at.volume, full, mine);
+        ring.next();
+      }
+    });
+  }
+}
+
+// A line of a slice, from `from` on, to a stage: the pixel of a lane's first matrix goes to `to`, each next
+// one's 8 further on. `first`: which of the line it is.
+template <DirectBodyHalfSm90 config>
+__device__ __forceinline__ void transpose_line(unsigned from, unsigned to, int first, int lane) {
+  constexpr BodySlices kSlices = config.slices();
+  constexpr int kBlocks = kSlices.blocks(), kPixels = BodySlices::kPixels;
+#pragma unroll
+  for (int begin = 0; begin < kBlocks; begin += 4) {
+    unsigned words[4];
+    const int last = lesser(3, kBlocks - 1 - begin);  // those behind it are read twice
+    ptx::ldmatrix_x4_trans(words, from + (begin + lesser(lane / 8, last)) * (2 * kPixels));
+#pragma unroll
+    for (int i = 0; i <= last; ++i) {
+      const int block = begin + i, pixel = first + block * kPixels;
+      const bool whole =
+          block * kPixels >= kSlices.shift && (block + 1) * kPixels <= kSlices.shift + kSlices.pitch;
+      ptx::st_shared_if(to + block * (kPixels * config.row_bytes()), words[i],
+                        whole || (pixel >= 0 && pixel < kSlices.pitch));
+    }
+  }
+}
+
+// By kTransposingWarps, of which this is `warp`.
+template <DirectBodyHalfSm90 config>
+__device__ void transpose_slices(unsigned smem, int warp) {
+  constexpr auto kAt = config.smem();
+  constexpr BodySlices kSlices = config.slices();
+  const Place<config> place;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int first = lane / 4 - kSlices.shift;  // where matrices are transposed: pixels of a line, and
+  const int two = lane % 4;                    // channels
+  const unsigned row = lane % 8 * kSlices.channel_bytes();
+  Ring<config.input_stages> inputs;
+  Ring<BodySlices::kPlaces> slices;
+#pragma unroll 1
+  for (int tile = place.first_tile; tile < place.kTiles; tile += place.tile_step)
+    for_stages<config>(tile, [&](int stage) {
+      inputs.wait_empty(smem + kAt.empty);
+      const unsigned to = smem + kAt.inputs + inputs.slot * config.input_stage_bytes();
+#pragma unroll 1
+      for (int slice = 0; slice < config.slices_of(stage); ++slice) {
+        slices.wait_full(smem + kAt.slices_full);
+        const unsigned from = smem + kAt.slices + slices.slot * kSlices.bytes() + row;
+#pragma unroll 1
+        for (int line = warp; line < kSlices.lines; line += kTransposingWarps) {
+          const int pixel = line * kSlices.pitch + first;
+          const int piece = config.exchanged(pixel + BodySlices::kPixels, slice);  // a row from 0 on
+          transpose_line<config>(from + line * kSlices.line_bytes(),
+                                 to + pixel * config.row_bytes() + 16 * piece + 4 * two, first, lane);
+        }
+        __syncwarp();
+        ptx::mbarrier_arrive_if(slices.barrier(smem + kAt.slices_empty), lane == 0);
+        slices.next();
+      }
+      ptx::fence_proxy_async();
+      ptx::mbarrier_arrive(inputs.barrier(smem + kAt.full));
+      inputs.next();
+    });
+}
+
+// A stage of an x that may begin anywhere, by kLoadingThreads: `thread` of them, an element at a time.
+template <DirectBodyHalfSm90 config>
+__device__ void load_anywhere(const unsigned short* __restrict__ x, const unsigned short* __restrict__ cache,
+                              unsigned smem, int thread) {
+  constexpr auto kAt = config.smem();
+  constexpr BodyAxis kRows = config.vertical(), kColumns = config.horizontal();
+  constexpr ConvExtents a = config.conv;
+  constexpr int kPieces = config.pieces(), kPlane = a.h * a.w;
+  const Place<config> place;
+  Ring<config.input_stages> ring;
+#pragma unroll 1
+  for (int tile = place.first_tile; tile < place.kTiles; tile += place.tile_step) {
+    const DirectBodyHalfSm90::Corner at = config.corner(tile, place.rank);
+    for_stages<config>(tile, [&](int stage) {
+      ring.wait_empty(smem + kAt.empty);
+      const unsigned to = smem + kAt.inputs + ring.slot * config.input_stage_bytes();
+      const int row_phase = kRows.phase(config.first_row(stage));
+#pragma unroll 1
+      for (int i = thread; i < config.box_pixels() * kPieces; i += kLoadingThreads) {
+        const int pixel = i / kPieces, piece = i % kPieces, line = pixel / config.pitch();
+        const int image = config.input_image(stage, at.image + line / config.box_rows());
+        const int row = (at.row - kRows.before() + line % config.box_rows()) * kRows.stride + row_phase;
+        const int column = at.column - kColumns.before() + pixel % config.pitch();
+        const int channel = config.first_channel(stage) + 8 * piece;
+        const bool inside = at.volume < config.volumes() && image >= -config.cache &&
+                            image < config.input_batch() && row >= 0 && row < a.h && column >= 0 &&
+                            column < a.w && channel < config.depth();
+        unsigned words[4] = {0, 0, 0, 0};
+        if (inside) {
+          const bool in_cache = config.cache > 0 && image < 0;
+          const int frames = !a.has_depth() ? 1 : in_cache ? config.cache : a.d;
+          const int frame = !a.has_depth() ? 0 : in_cache ? image + config.cache : image;
+          const int volume = a.has_depth() ? at.volume : image;
+          const long long plane = (1LL * volume * a.c + at.group * config.depth() + channel) * frames + frame;
+          const unsigned short* const from = (in_cache ? cache : x) + plane * kPlane + row * a.w + column;
+#pragma unroll
+          for (int j = 0; j < 8; ++j)
+            words[j / 2] |= static_cast<unsigned>(from[1LL * j * frames * kPlane]) << j % 2 * 16;
+        }
+        ptx::st_shared_v4(to + pixel * config.row_bytes() + 16 * config.exchanged(pixel, piece), words);
+      }
+      ptx::fence_proxy_async();
+      ptx::mbarrier_arrive(ring.barrier(smem + kAt.full));
+      ring.next();
+    });
+  }
+}
+
+}  // namespace convtune::direct_body_half_nchw_sm90
