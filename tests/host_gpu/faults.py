@@ -158,7 +158,7 @@ FAULTS = [
      "  __syncwarp();  // nobody writes what another still reads", ""),
     # ---- Places: halo, tail, swizzle, descriptor, group, stride, bounds ----
     ("a pixel off", "body of slices", SLICES, "lane / 4 - kSlices.shift", "lane / 4 + 1 - kSlices.shift"),
-    ("pixels of the next line", "body of slices", SLICES, "whole || (pixel >= 0 && pixel < kSlices.pitch)", "true"),
+    ("pixels of the next line", "body of slices", SLICES, "inside || (pixel >= 0 && pixel < kSlices.pitch)", "true"),
     ("a slice that is read before it came", "body of slices", SLICES,
      "        slices.wait_full(smem + kAt.slices_full);\n", ""),
     ("a slice that comes while it is read", "body of slices", SLICES,

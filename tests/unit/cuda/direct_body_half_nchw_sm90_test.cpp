@@ -87,7 +87,7 @@ TEST(DirectBodyHalfNchwSm90, RefusesWithAReason) {
                          "rows=4 columns=24 images=1 consumers=2 filter_blocks=1 ping_pong=0 channels=32 "
                          "input_stages=2 weight_stages=4 cluster=1",
                          {"rows=0", "columns=20", "columns=105", "images=9", "channels=48", "input_stages=9",
-                          "weight_stages=60", "cluster=3"});
+                          "input_stages=1", "weight_stages=60", "cluster=3"});
 }
 
 // As many sums as there may be, with the epilogue that takes most registers; either type, and tensors that

@@ -133,7 +133,7 @@ TEST(DirectBodyHalfSm90, RefusesWithAReason) {
                          "input_stages=2 weight_stages=6 cluster=2",
                          {"rows=0", "rows=29", "columns=29", "images=2", "consumers=4", "filter_blocks=2",
                           "consumers=1 ping_pong=1", "channels=48", "input_stages=8", "weight_stages=60",
-                          "cluster=3", "rows=14"});
+                          "input_stages=1", "cluster=3", "rows=14"});
 }
 
 TEST(DirectBodyHalfSm90, TakesEveryBodyCase) {

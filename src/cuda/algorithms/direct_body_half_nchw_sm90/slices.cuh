@@ -59,24 +59,54 @@ __device__ void load_slices(const MapsOf<config>& maps, unsigned smem) {
   }
 }
 
-// A line of a slice, from `from` on, to a stage: the pixel of a lane's first matrix goes to `to`, each next
-// one's 8 further on. `first`: which of the line it is.
+// Lines that a warp transposes at once, so that it waits for several matrix loads at a time.
 template <DirectBodyHalfSm90 config>
-__device__ __forceinline__ void transpose_line(unsigned from, unsigned to, int first, int lane) {
+struct Lines {
+  static constexpr int kQuads = ceil_div(config.slices().blocks(), 4);  // matrix loads of a line
+  static constexpr int kAtOnce = kQuads == 1 ? 4 : kQuads == 2 ? 2 : 1, kLoads = kAtOnce * kQuads;
+  static constexpr int kStep = kAtOnce * kTransposingWarps;
+};
+
+// Every so many-th line of a slice, from `line` on, to a stage. `first`: the pixel of a line that a lane has
+// of the first matrix.
+template <DirectBodyHalfSm90 config>
+__device__ __forceinline__ void transpose_lines(unsigned from, unsigned to, int line, int slice, int first,
+                                                int lane) {
   constexpr BodySlices kSlices = config.slices();
-  constexpr int kBlocks = kSlices.blocks(), kPixels = BodySlices::kPixels;
+  using L = Lines<config>;
+  constexpr int kBlocks = kSlices.blocks(), kPixels = BodySlices::kPixels, kTogether = 4;
+  unsigned there[L::kAtOnce];
 #pragma unroll
-  for (int begin = 0; begin < kBlocks; begin += 4) {
-    unsigned words[4];
-    const int last = lesser(3, kBlocks - 1 - begin);  // those behind it are read twice
-    ptx::ldmatrix_x4_trans(words, from + (begin + lesser(lane / 8, last)) * (2 * kPixels));
+  for (int i = 0; i < L::kAtOnce; ++i) {
+    const int pixel = (line + i * kTransposingWarps) * kSlices.pitch + first;
+    const int piece = config.exchanged(pixel + kPixels, slice);  // a row from 0 on
+    there[i] = to + pixel * config.row_bytes() + 16 * piece + 4 * (lane % 4);
+  }
 #pragma unroll
-    for (int i = 0; i <= last; ++i) {
-      const int block = begin + i, pixel = first + block * kPixels;
-      const bool whole =
-          block * kPixels >= kSlices.shift && (block + 1) * kPixels <= kSlices.shift + kSlices.pitch;
-      ptx::st_shared_if(to + block * (kPixels * config.row_bytes()), words[i],
-                        whole || (pixel >= 0 && pixel < kSlices.pitch));
+  for (int begin = 0; begin < L::kLoads; begin += kTogether) {
+    constexpr bool kWhole = kSlices.lines % L::kStep == 0;
+    unsigned words[kTogether][4];
+#pragma unroll
+    for (int j = 0; j < lesser(kTogether, L::kLoads - begin); ++j) {
+      const int one = line + (begin + j) / L::kQuads * kTransposingWarps, quad = (begin + j) % L::kQuads;
+      const int block =
+          4 * quad + lesser(lane / 8, lesser(3, kBlocks - 1 - 4 * quad));  // the last ones twice
+      ptx::ldmatrix_x4_trans(words[j],
+                             from + (kWhole ? one : lesser(one, kSlices.lines - 1)) * kSlices.line_bytes() +
+                                 block * (2 * kPixels));
+    }
+#pragma unroll
+    for (int j = 0; j < lesser(kTogether, L::kLoads - begin); ++j) {
+      const int i = (begin + j) / L::kQuads, quad = (begin + j) % L::kQuads;
+      const bool exists = kWhole || line + i * kTransposingWarps < kSlices.lines;
+#pragma unroll
+      for (int k = 0; k < lesser(4, kBlocks - 4 * quad); ++k) {
+        const int block = 4 * quad + k, pixel = first + block * kPixels;
+        const bool inside =
+            block * kPixels >= kSlices.shift && (block + 1) * kPixels <= kSlices.shift + kSlices.pitch;
+        ptx::st_shared_if(there[i] + block * (kPixels * config.row_bytes()), words[j][k],
+                          exists && (inside || (pixel >= 0 && pixel < kSlices.pitch)));
+      }
     }
   }
 }
@@ -88,8 +118,7 @@ __device__ void transpose_slices(unsigned smem, int warp) {
   constexpr BodySlices kSlices = config.slices();
   const Place<config> place;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int first = lane / 4 - kSlices.shift;  // where matrices are transposed: pixels of a line, and
-  const int two = lane % 4;                    // channels
+  const int first = lane / 4 - kSlices.shift;  // where matrices are transposed
   const unsigned row = lane % 8 * kSlices.channel_bytes();
   Ring<config.input_stages> inputs;
   Ring<BodySlices::kPlaces> slices;
@@ -103,12 +132,8 @@ __device__ void transpose_slices(unsigned smem, int warp) {
         slices.wait_full(smem + kAt.slices_full);
         const unsigned from = smem + kAt.slices + slices.slot * kSlices.bytes() + row;
 #pragma unroll 1
-        for (int line = warp; line < kSlices.lines; line += kTransposingWarps) {
-          const int pixel = line * kSlices.pitch + first;
-          const int piece = config.exchanged(pixel + BodySlices::kPixels, slice);  // a row from 0 on
-          transpose_line<config>(from + line * kSlices.line_bytes(),
-                                 to + pixel * config.row_bytes() + 16 * piece + 4 * two, first, lane);
-        }
+        for (int line = warp; line < kSlices.lines; line += Lines<config>::kStep)
+          transpose_lines<config>(from, to, line, slice, first, lane);
         __syncwarp();
         ptx::mbarrier_arrive_if(slices.barrier(smem + kAt.slices_empty), lane == 0);
         slices.next();

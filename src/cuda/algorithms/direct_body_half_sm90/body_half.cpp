@@ -255,11 +255,15 @@ Support DirectBodyHalf::takes(const Computed& a, const DeviceInfo& device) const
 }
 
 Support DirectBodyHalf::takes_kernel(const Kernel& kernel, const DeviceInfo&) const {
-  if (kernel.valid(sm90_smem_per_block())) return Support::yes();
+  // A stage goes back once the products behind its own are under way, which wait for the next one.
+  const bool goes_on =
+      (kernel.stages() == 1 || kernel.input_stages > 1) && (kernel.steps() == 1 || kernel.weight_stages > 1);
+  if (goes_on && kernel.valid(sm90_smem_per_block())) return Support::yes();
   return Support::no(
       fmt::format("a tile within the output, whole images where they are several, of at most 256 positions "
                   "(here {}) and 128 sums of a thread (96 with 3 consumers; here {}); channels 32 or 64; "
-                  "ping_pong with 2 consumers; {}and {} bytes of shared memory (here {})",
+                  "ping_pong with 2 consumers; two stages where a tile has several; {}and {} bytes of shared "
+                  "memory (here {})",
                   kernel.positions(), kernel.sums(), kernel.transposes ? "columns in eights, or all; " : "",
                   sm90_smem_per_block(), kernel.smem_bytes()));
 }
