@@ -48,6 +48,9 @@ const std::vector<const Algorithm*>& cuda_algorithms() {
         &cuda::implicit_gemm_sm90(),
         &cuda::implicit_gemm_sm80(),
         &cuda::weight_gradient_half_sm90(),
+        &cuda::depthwise_weight_gradient_half(),
+        &cuda::depthwise_weight_gradient_sm80(),
+        &cuda::weight_gradient_sm80(),
         cuda::cudnn(),
         &cuda::general_sm80(),
     };

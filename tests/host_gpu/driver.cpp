@@ -27,6 +27,7 @@ struct Function {
   void (*entry)(void**) = nullptr;
   unsigned (*cluster)() = nullptr;
   std::string kernel;
+  unsigned most_shared_bytes = 48 << 10;  // that a launch may ask for
 };
 struct Module {
   void* handle = nullptr;
@@ -332,17 +333,20 @@ int cuModuleGetFunction(Function** to, Module* module, const char* name) {
 int cuFuncGetAttribute(int* value, int which, Function*) {
   return *value = which == 6 ? 90 : 0, kOk;
 }
-int cuFuncSetAttribute(Function*, int which, int value) {
+int cuFuncSetAttribute(Function* function, int which, int value) {
   constexpr int kSharedBytes = 8;
-  return which == kSharedBytes && value > (current_settings().capability == 90 ? 227 : 163) << 10
-             ? refuse("more shared memory than a block has")
-             : kOk;
+  if (which != kSharedBytes) return kOk;
+  if (value > (current_settings().capability == 90 ? 227 : 163) << 10)
+    return refuse("more shared memory than a block has");
+  return function->most_shared_bytes = static_cast<unsigned>(value), kOk;
 }
 int cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, Function*, int, std::size_t) {
   return *blocks = 1, kOk;
 }
 int cuLaunchKernelEx(const LaunchConfig* config, Function* function, void** arguments, void**) {
   const std::lock_guard lock(one_at_a_time);
+  if (config->shared_bytes > function->most_shared_bytes)
+    return refuse(function->kernel + ": more dynamic shared memory than was allowed");
   host_gpu::Launch launch{.entry = function->entry,
                           .arguments = arguments,
                           .kernel = function->kernel,

@@ -12,6 +12,7 @@
 #include "base/random_bits.h"
 #include "convtune/cases.h"
 #include "cuda/launch/kernel_algorithm.h"
+#include "gradient_lines.h"
 #include "plan/algorithms.h"
 #include "problem/activation.h"
 
@@ -69,6 +70,10 @@ inline ConvProblem in_half(ConvProblem problem, std::size_t turn) {
   problem.precision = f16 ? Precision::fp16 : Precision::bf16;
   if (turn % 4 == 0) problem.dtype.bias = DType::f32;
   if (turn % 5 < 3) problem.layout = Layout::nhwc;
+  if (problem.direction == Direction::backward_weights) {  // without an epilogue; of layouts as it says
+    problem.layout = problem.c > 4 && turn % 5 < 3 ? Layout::nhwc : problem.layout;
+    return problem;
+  }
   problem.residual = turn % 7 == 1;
   if (turn % 7 == 2) problem.rounding = Rounding::eager;
   return problem;
@@ -270,6 +275,7 @@ inline std::vector<ConvProblem> small_problems() {
            "mb2g2ic32ih7iw6oc24kh3kw5sh2sw3ph1pw2dh1dw0 dir=transposed bias=0",
        })
     problems.push_back(tf32(line));
+  for (const char* line : gradient_lines()) problems.push_back(tf32(line));
   return with_halves(problems);
 }
 

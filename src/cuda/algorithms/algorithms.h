@@ -5,6 +5,8 @@
 
 namespace convtune::cuda {
 
+const Algorithm& depthwise_weight_gradient_half();
+const Algorithm& depthwise_weight_gradient_sm80();
 const Algorithm& direct_body_half_nchw_sm90();
 const Algorithm& direct_body_half_sm90();
 const Algorithm& direct_body_sm90();
@@ -24,5 +26,6 @@ const Algorithm& implicit_gemm_half_sm90();
 const Algorithm& implicit_gemm_sm80();
 const Algorithm& implicit_gemm_sm90();
 const Algorithm& weight_gradient_half_sm90();
+const Algorithm& weight_gradient_sm80();
 
 }  // namespace convtune::cuda

@@ -242,6 +242,20 @@ Support takes_tf32_nchw(const ConvProblem& problem) {
   return first_refusal({takes_f32(problem), takes_layout(problem, Layout::nchw), takes_tf32(problem)});
 }
 
+Support takes_gradients_of_weights(const ConvProblem& problem) {
+  const Abilities& abilities = once([] {
+    return Abilities{.types = {DType::f32, DType::f16, DType::bf16},
+                     .mixed_types = true,
+                     .directions = {Direction::backward_weights}};
+  });
+  if (Support support = within(abilities, problem); !support) return support;
+  if (problem.dtype.x != problem.dtype.y)
+    return Support::no(
+        fmt::format("it is for x and dy of one type, and these are {}", to_string(problem.dtype)));
+  if (problem.n == 0) return Support::no("there is no image to sum over");
+  return Support::yes();
+}
+
 Support takes_half(const ConvProblem& problem) {
   return within(kHalfAbilities, problem);
 }

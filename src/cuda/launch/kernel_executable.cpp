@@ -56,9 +56,13 @@ struct KernelExecutable::Kernels {
               {.dynamic_smem_bytes = plan.kernel_launch().dynamic_smem_bytes,
                .loaded = loaded,
                .waits_for_earlier_grids = true}) {
-      if (job.kernels.size() > LaunchPlan::kAddUp)
-        add_up.emplace(device, module, job.kernels[LaunchPlan::kAddUp],
-                       Kernel::Options{.loaded = loaded, .waits_for_earlier_grids = true});
+      if (job.kernels.size() <= LaunchPlan::kAddUp) return;
+      Kernel::Options options{.loaded = loaded, .waits_for_earlier_grids = true};
+      for (const Step& step : plan.run)
+        if (const auto* launch = std::get_if<KernelLaunch>(&step);
+            launch && launch->kernel == LaunchPlan::kAddUp)
+          options.dynamic_smem_bytes = launch->dynamic_smem_bytes;
+      add_up.emplace(device, module, job.kernels[LaunchPlan::kAddUp], options);
     }
     const Kernel& at(std::size_t kernel) const { return kernel == LaunchPlan::kAddUp ? *add_up : run; }
 

@@ -1,0 +1,112 @@
+// The gradients of weights on tensor cores of 8.0 and up without a GPU: geometry, refusals, and the tightest
+// configs compiled.
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <vector>
+
+#include "cuda/algorithms/weight_gradient_sm80/config.h"
+#include "kernel_expectations.h"
+
+namespace convtune::weight_gradient_sm80_test {
+namespace {
+
+const cuda::KernelAlgorithm& algorithm() {
+  return *cuda::kernel_algorithm(cuda::weight_gradient_sm80());
+}
+WeightGradientSm80 kernel_for(const ConvProblem& problem, const Config& config) {
+  return kernel_of<WeightGradientSm80>(problem, config);
+}
+ConvProblem half(const std::string& text) {
+  return parse_problem(text + " dtype=bf16 precision=bf16 layout=nhwc dir=bwd_w");
+}
+
+// Each gradient of a weight or bias is one number of one thread of one chunk.
+TEST(WeightGradientSm80, HasEachGradientOnce) {
+  for (const char* text :
+       {"mb2ic3ih19iw23oc40kh7sh2ph3", "mb2ic3ih16iw24oc16kh4sh4", "mb1ic4ih13iw18oc24kh3ph1",
+        "g8mb2ic32ih13iw17oc32kh3ph1", "g4mb1ic32ih15oc32kh3sh2ph1", "g3mb1ic48ih9iw11oc48kh3ph2dh1",
+        "g2mb2ic64ih8oc128kh3ph1", "mb2ic24ih9oc40kh3kw2ph1", "g8mb2ic32ih13iw17oc64kh3ph1",
+        "g6mb1ic96ih9oc96kh3ph1"}) {
+    const ConvProblem problem = half(text);
+    const std::vector<Config> configs = algorithm().candidates(problem, gpu());
+    ASSERT_FALSE(configs.empty()) << text;
+    for (const Config& config : spread(configs, 8)) {
+      const WeightGradientSm80 a = kernel_for(problem, config);
+      std::vector<int> times(static_cast<std::size_t>(a.conv.weights() + a.conv.k));
+      for (int chunk = 0; chunk < a.chunks(); ++chunk)
+        for (int thread = 0; thread < a.threads(); ++thread)
+          for (int four = 0; four < a.thread_fours(); ++four)
+            for (int i = 0; i < 4; ++i)
+              if (const long long weight = a.weight_of(chunk, thread, four, i); weight >= 0)
+                ++times.at(static_cast<std::size_t>(weight));
+      EXPECT_EQ(times, std::vector<int>(times.size(), 1)) << text << " with " << to_string(config);
+    }
+  }
+}
+
+// Eight pixels beside each other are in eight different places of 16 bytes modulo 128, of dy, and of x at
+// every tap.
+TEST(WeightGradientSm80, ReadsWithoutConflicts) {
+  for (const char* text : {"g32mb8ic128ih56oc128kh3ph1", "g14mb8ic224ih56oc224kh3sh2ph1",
+                           "mb8ic3ih224oc64kh7sh2ph3", "mb8ic3ih224oc96kh4sh4", "mb8ic3ih224oc64kh3ph1"}) {
+    const ConvProblem problem = half(text);
+    for (const Config& config : spread(algorithm().candidates(problem, gpu()), 8)) {
+      const WeightGradientSm80 a = kernel_for(problem, config);
+      for (int tap = 0; tap < a.row_taps(); ++tap) {
+        std::set<int> input, gradient;
+        for (int pixel = 0; pixel < 8; ++pixel) {
+          const int unit = pixel * a.unit_stride() + tap * a.unit_dilation();
+          EXPECT_EQ(a.unit_at(unit), pixel + a.unit_at(tap * a.unit_dilation()));
+          input.insert(a.unit_at(unit) * a.unit_bytes() % 128);
+          gradient.insert(pixel * a.pixel_bytes() % 128);
+        }
+        EXPECT_EQ(input.size(), 8u) << text << " with " << to_string(config);
+        EXPECT_EQ(gradient.size(), 8u) << text << " with " << to_string(config);
+      }
+    }
+  }
+}
+
+TEST(WeightGradientSm80, SaysWhatItDoesNotTake) {
+  const std::string half = " layout=nhwc dtype=bf16 precision=bf16";
+  expect_refusals(algorithm(), {{"mb2ic8ih9oc8kh3ph1" + half, "it computes bwd_w only"},
+                                {"mb2ic8ih9oc8kh3ph1 dir=bwd_w layout=nhwc", "x and dy in half precision"},
+                                {"mb2ic8ih9oc8kh3ph1 dir=bwd_w dtype=bf16 precision=bf16", "for NHWC only"},
+                                {"mb2ic5ih9oc8kh3ph1 dir=bwd_w" + half, "channels in eights or at most 4"},
+                                {"mb2ic8ih9oc9kh3ph1 dir=bwd_w" + half, "filters in eights"},
+                                {"g2mb2ic24ih9oc24kh3ph1 dir=bwd_w" + half,
+                                 "of several groups for 4, 8 or multiples of 16"},
+                                {"g8mb2ic8ih9oc8kh3ph1 dir=bwd_w" + half, "for 4, 8 or multiples"},
+                                {"mb0ic8ih9oc8kh3ph1 dir=bwd_w" + half, "there is no image"},
+                                {"mb2ic8ih9oc8kh3ph1 dir=bwd_w" + half, "compute capability 8.0", {7, 5}}});
+}
+
+TEST(WeightGradientSm80, RefusesForeignConfigs) {
+  expect_config_refusals(
+      algorithm(), half("g32mb8ic128ih28oc128kh3ph1"),
+      "rows=4 columns=32 filters=64 octets=2 warps_m=4 warps_o=1 warps_r=1 stages=2 split=8 blocks=1",
+      {"columns=20", "filters=72", "octets=3", "warps_m=3", "warps_o=4", "warps_r=2", "split=60000",
+       "blocks=16", "stages=5", "rows=33"});
+}
+
+TEST(WeightGradientSm80, CompilesAsPlanned) {
+  std::vector<PlannedKernel> kernels;
+  for (const char* text :
+       {"g32mb64ic128ih56oc128kh3ph1", "g14mb64ic224ih56oc224kh3sh2ph1", "mb64ic3ih224oc64kh7sh2ph3",
+        "mb64ic3ih224oc96kh4sh4", "mb64ic3ih224oc32kh3sh2ph1", "g2mb64ic64ih56oc64kh3ph1"}) {
+    const ConvProblem problem = half(text);
+    const std::vector<Config> configs = algorithm().candidates(problem, gpu());
+    const Config first = configs.front();
+    const Config tightest = most<WeightGradientSm80>(
+        problem, configs, [](const auto& a) { return a.registers() - a.register_limit(); });
+    kernels.push_back({problem, first});
+    kernels.push_back({problem, tightest, {8, 0}});
+    if (kernels.size() == 2) kernels.push_back({problem, first, {9, 0}, true});
+  }
+  expect_compiles_as_planned(algorithm(), kernels);
+}
+
+}  // namespace
+}  // namespace convtune::weight_gradient_sm80_test

@@ -1,0 +1,44 @@
+// Lists problems that kernels for gradients of weights are tested on (kernel_problems.h).
+#pragma once
+
+#include <vector>
+
+namespace convtune {
+
+inline std::vector<const char*> gradient_lines() {
+  return {
+      // Depthwise, channels last: strides, dilations, strips of a part of a row, padding that nothing meets,
+      // channels that are no whole words.
+      "g8mb2ic8ih12iw16oc8kh3ph1 layout=nhwc dir=bwd_w",
+      "g37mb2ic37ih15oc37kh5sh2ph2 layout=nhwc dir=bwd_w bias=0",
+      "g24mb3ic24ih13iw19oc24kh7ph3 layout=nhwc dir=bwd_w",
+      "g20mb1ic20ih16iw11oc20kh3ph2dh1 layout=nhwc dir=bwd_w",
+      "g12mb2ic12ih17iw33oc12kh5kw3sh2sw1ph1pw2 layout=nhwc dir=bwd_w bias=0",
+      "g16mb5ic16ih7oc16kh7ph3 layout=nhwc dir=bwd_w",
+      "g6mb1ic6ih9iw8oc6kh2kw3sh3sw2dh0dw1ph4pw0 layout=nhwc dir=bwd_w",
+      "g40mb1ic40ih6iw70oc40kh3ph1 layout=nhwc dir=bwd_w",
+      // Depthwise on tensor cores: columns of a part of a block, strips of several images, beside and below
+      // each other, dilations.
+      "g8mb3ic8ih9iw13oc8kh5ph2 layout=nhwc dir=bwd_w",
+      "g16mb1ic16ih21iw140oc16kh3ph1 layout=nhwc dir=bwd_w bias=0",
+      "g24mb2ic24ih12iw10oc24kh3kw5ph2dh1dw0 layout=nhwc dir=bwd_w",
+      "g40mb2ic40ih17iw28oc40kh7kw3ph0pw2 layout=nhwc dir=bwd_w",
+      // In NCHW, columns by fours and one by one, any number of channels.
+      "g10mb3ic10ih9iw12oc10kh7ph3 dir=bwd_w",
+      "g16mb2ic16ih15oc16kh5ph2 dir=bwd_w bias=0",
+      "g21mb1ic21ih12iw84oc21kh3ph1 dir=bwd_w",
+      // First layers and groups: patches, strides, filters that are no sixteens, groups of few and of many
+      // channels.
+      "mb2ic3ih19iw23oc40kh7sh2ph3 layout=nhwc dir=bwd_w",
+      "mb2ic3ih16iw24oc16kh4sh4 layout=nhwc dir=bwd_w bias=0",
+      "mb1ic4ih13iw18oc24kh3ph1 layout=nhwc dir=bwd_w",
+      "mb1ic1ih20iw17oc8kh5sh3ph2dh1 layout=nhwc dir=bwd_w",
+      "g8mb2ic32ih13iw17oc32kh3ph1 layout=nhwc dir=bwd_w",
+      "g4mb1ic32ih15oc32kh3sh2ph1 layout=nhwc dir=bwd_w bias=0",
+      "g3mb1ic48ih9iw11oc48kh3ph2dh1 layout=nhwc dir=bwd_w",
+      "g2mb2ic64ih8oc128kh3ph1 layout=nhwc dir=bwd_w",
+      "mb2ic24ih9oc40kh3kw2ph1 layout=nhwc dir=bwd_w",
+  };
+}
+
+}  // namespace convtune
