@@ -102,7 +102,7 @@ TEST(WeightGradientSm80, CompilesAsPlanned) {
     const Config tightest = most<WeightGradientSm80>(
         problem, configs, [](const auto& a) { return a.registers() - a.register_limit(); });
     kernels.push_back({problem, first});
-    kernels.push_back({problem, tightest, {8, 0}});
+    kernels.push_back({problem, tightest});
     if (kernels.size() == 2) kernels.push_back({problem, first, {9, 0}, true});
   }
   expect_compiles_as_planned(algorithm(), kernels);

@@ -107,7 +107,7 @@ struct DepthwiseWeightGradientHalf {
   // ---- Cost ----
   constexpr int registers() const {  // about: ptxas decides
     return 30 + warp_channels() * (4 * conv.r + 4 * bias + 2 * (depth() - 1 + step)) +
-           (conv.nhwc ? 17 : 3) * (thread_inputs() + thread_gradients()) + (conv.nhwc ? 0 : 22);
+           (conv.nhwc ? 20 : 5) * (thread_inputs() + thread_gradients()) + (conv.nhwc ? 0 : 22);
   }
   constexpr int register_limit() const { return registers_by_quarters(threads(), blocks); }
   constexpr bool fits_problem() const {

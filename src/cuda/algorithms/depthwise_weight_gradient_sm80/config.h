@@ -97,8 +97,8 @@ struct DepthwiseWeightGradientSm80 {
   constexpr int products() const { return rows * taps() * width; }
   constexpr int registers() const {  // about: ptxas decides
     const int window = width * used_rows() * used_places();
-    return 34 + width * (sums() + rows) + window + greater(window - 30, 0) + ahead * loads() * load_words() +
-           input_rows() / 4;
+    return 46 + width * (sums() + rows) + window + greater(window - 30, 0) +
+           3 * ahead * loads() * load_words() / 2 + input_rows() / 4;
   }
   constexpr int register_limit() const { return registers_by_quarters(threads(), blocks); }
 

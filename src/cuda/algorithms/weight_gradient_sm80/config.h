@@ -152,7 +152,7 @@ struct WeightGradientSm80 {
   }
 
   constexpr int registers() const {  // about: ptxas decides
-    return sums() + 8 * sixteens() + 32;
+    return sums() + 6 * sixteens() + (stages > 1 ? 48 : 40);
   }
   constexpr int register_limit() const { return registers_by_quarters(threads(), blocks); }
 
