@@ -1,9 +1,35 @@
-// Lists problems that kernels for gradients of weights are tested on (kernel_problems.h).
+// Lists problems that kernels are tested on (kernel_problems.h): transposed layers, and gradients of weights.
 #pragma once
 
 #include <vector>
 
 namespace convtune {
+
+inline std::vector<const char*> transposed_lines() {
+  return {
+      // Transposed layers: the filter turned; residues of a stride between each other, cropped, of one
+      // part and of several.
+      "mb2ic16ih9oc24kh3ph1 layout=nhwc dir=transposed act=relu",
+      "mb2ic24ih8oc16kh4sh2ph1 layout=nhwc dir=transposed residual=1",
+      "mb1ic40ih7oc24kh2sh2 dir=transposed",
+      "mb1ic40ih7oc24kh3sh2ph1 dir=transposed",
+      "mb1ic64ih5oc64kh3sh2ph1 layout=nhwc dir=transposed",
+      "mb1ic32iw21oc16kw8sw4pw2 dir=transposed act=relu",
+      "mb2ic16ih6oc24oh12kh3sh2ph1 layout=nhwc dir=transposed",
+      "mb1ic16id3ih4iw5oc8kd2kh2kw2sd2sh2sw2 layout=nhwc dir=transposed residual=1",
+      // Residues with a tap less beside the others.
+      // Residues without a tap, by strides over dilated filters and by strides beyond the filter.
+      // Groups.
+      "mb2ic72id3ih5iw6oc136kd3kh3kw3sd2sh2sw2pd1ph1pw1 layout=nhwc dir=transposed act=relu",
+      "mb1ic64ih5iw7oc24kh5kw3sh3sw2ph2pw1 layout=nhwc dir=transposed residual=1",
+      "mb1ic16iw21oc24kw3sw2pw1dw1 dir=transposed residual=1",
+      "mb2ic16ih5oc24kh3sh5ph1dh1 dir=transposed act=relu",
+      "mb1ic16ih6oc16kh4sh3ph2dh1 dir=transposed",
+      "mb1ic16ih6oc8kh1sh2 layout=nhwc dir=transposed",
+      "mb1g2ic32id3ih4iw5oc16kd3kh5kw3sd2sh2sw2pd1ph2pw1 dir=transposed",
+      "mb2g2ic32ih7iw6oc24kh3kw5sh2sw3ph1pw2dh1dw0 dir=transposed bias=0",
+  };
+}
 
 inline std::vector<const char*> gradient_lines() {
   return {

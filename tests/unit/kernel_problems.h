@@ -254,27 +254,9 @@ inline std::vector<ConvProblem> small_problems() {
            "mb1g12ic12id6ih10iw12oc12kd5kh5kw5pd2ph2pw2 residual=1 act=relu",
            "mb1g9ic9id7ih8iw11oc9kd3kh2kw3sd1sh1sw2dd1dh0dw1pd2ph1pw2 layout=nhwc",
            "mb2g6ic6id4ih5iw7oc6kd1kh3kw3sd3sh1sw1pd0ph1pw1 bias=0",
-           // Transposed layers: the filter turned; residues of a stride between each other, cropped, of one
-           // part and of several.
-           "mb2ic16ih9oc24kh3ph1 layout=nhwc dir=transposed act=relu",
-           "mb2ic24ih8oc16kh4sh2ph1 layout=nhwc dir=transposed residual=1",
-           "mb1ic40ih7oc24kh2sh2 dir=transposed",
-           "mb1ic40ih7oc24kh3sh2ph1 dir=transposed",
-           "mb1ic64ih5oc64kh3sh2ph1 layout=nhwc dir=transposed",
-           "mb1ic32iw21oc16kw8sw4pw2 dir=transposed act=relu",
-           "mb2ic16ih6oc24oh12kh3sh2ph1 layout=nhwc dir=transposed",
-           "mb1ic16id3ih4iw5oc8kd2kh2kw2sd2sh2sw2 layout=nhwc dir=transposed residual=1",
-           // Residues with a tap less or without one, by strides over dilated filters and beyond; groups.
-           "mb2ic72id3ih5iw6oc136kd3kh3kw3sd2sh2sw2pd1ph1pw1 layout=nhwc dir=transposed act=relu",
-           "mb1ic64ih5iw7oc24kh5kw3sh3sw2ph2pw1 layout=nhwc dir=transposed residual=1",
-           "mb1ic16iw21oc24kw3sw2pw1dw1 dir=transposed residual=1",
-           "mb2ic16ih5oc24kh3sh5ph1dh1 dir=transposed act=relu",
-           "mb1ic16ih6oc16kh4sh3ph2dh1 dir=transposed",
-           "mb1ic16ih6oc8kh1sh2 layout=nhwc dir=transposed",
-           "mb1g2ic32id3ih4iw5oc16kd3kh5kw3sd2sh2sw2pd1ph2pw1 dir=transposed",
-           "mb2g2ic32ih7iw6oc24kh3kw5sh2sw3ph1pw2dh1dw0 dir=transposed bias=0",
        })
     problems.push_back(tf32(line));
+  for (const char* line : transposed_lines()) problems.push_back(tf32(line));
   for (const char* line : gradient_lines()) problems.push_back(tf32(line));
   return with_halves(problems);
 }
