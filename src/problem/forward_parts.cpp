@@ -6,8 +6,6 @@
 #include <numeric>
 #include <utility>
 
-#include "problem/tight_parts.h"
-
 namespace convtune {
 namespace {
 

@@ -61,6 +61,10 @@ struct Cut {
 // a residue of s have the same taps, each s / gcd(s, e)-th of the filter, on pixels of dy that are e / gcd(s,
 // e) apart.
 std::vector<ForwardPart> forward_parts(const ConvProblem& problem, Cut cut = {});
+// As above without outputs that lie outside of dx: residues whose first positions differ are parts of their
+// own where together they have a sixteenth of positions more. A 4x4 filter with strides of 2 and padding of 1
+// takes 9 by 9 for 8 by 8.
+std::vector<ForwardPart> tight_parts(const ConvProblem& problem, Cut cut = {});
 
 // Of each axis the residues of (x + pad) modulo the stride that some tap meets, as bits; all of them for a
 // stride beyond kMostBareStride, of which no part is made where some are bare.

@@ -10,7 +10,6 @@
 #include "cpu/base/parallel.h"
 #include "cpu/tile/memory_plan.h"
 #include "problem/element.h"
-#include "problem/tight_parts.h"
 
 namespace convtune::cpu {
 namespace {

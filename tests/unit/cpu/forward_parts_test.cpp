@@ -7,7 +7,6 @@
 
 #include "cpu/reference/oracle.h"
 #include "problem/random_problem.h"
-#include "problem/tight_parts.h"
 
 namespace convtune::forward_parts_test {
 namespace {
