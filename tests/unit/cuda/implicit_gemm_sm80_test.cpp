@@ -172,8 +172,8 @@ TEST(ImplicitGemmSm80, TakesStridesOfBackwardDataInNchw) {
     kernels.push_back({problem, configs.front(), kCapabilities[kernels.size()]});
   }
   expect_compiles_as_planned(*cuda::kernel_algorithm(gemm()), kernels);
-  EXPECT_FALSE(gemm().supports(
-      parse_problem("mb2ic64ih28oc64kh4sh2ph1 precision=fp32 dir=bwd_d layout=nhwc"), gpu()));
+  EXPECT_FALSE(
+      gemm().supports(parse_problem("mb2ic64ih28oc64kh4sh2ph1 precision=fp32 dir=bwd_d layout=nhwc"), gpu()));
 }
 
 // Each precision and layout, on one architecture after the other, in both forms.
