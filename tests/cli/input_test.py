@@ -116,8 +116,8 @@ class BadInput(CliTest):
         self.assertIn("... and 10 more lines of", result.stderr)
 
     def test_what_the_reference_alone_runs(self):
-        slow = "mb1ic3id4ih8iw8oc4kd3kh3kw3 residual=1 rounding=eager"
-        for words in ["dtype=f16", "dir=bwd_d dtype=bf16"]:
+        slow = "mb1ic3ih9oc4kh3sh2ph1 dir=bwd_d residual=1 rounding=eager"
+        for words in ["dtype=f16", "dtype=bf16"]:
             planned = self.ok("plan", slow, words, "--device", "cpu").stdout
             self.assertIn("the reference is right, and slow", planned)
             self.assertRegex(planned, r"direct +steps aside .* (it|its) ")

@@ -70,8 +70,8 @@ class Lists(CliTest):
             self.assertIn(name, self.ok("cases", "--model", path).stdout)
 
     def test_what_nothing_runs_here_is_skipped(self):
-        """Sums that are rounded at every step in three dimensions, say; the rest is tuned."""
-        eager = {"problem": "mb1ic3id4ih8iw8oc4kd3kh3kw3 dtype=bf16 residual=1 rounding=eager", "count": 1, "layers": ["up"]}
+        """A residual beside a stride of backward data, say; the rest is tuned."""
+        eager = {"problem": "mb1ic3ih9oc4kh3sh2ph1 dtype=bf16 dir=bwd_d residual=1 rounding=eager", "count": 1, "layers": ["up"]}
         path = self.path({**MODEL, "convolutions": [CONVOLUTION, eager]})
         for command in (["tune", "--budget", "2t"], ["bench", "--seconds", "0.05"]):
             out, page = self.folder / f"{command[0]}.json", self.folder / f"{command[0]}.html"

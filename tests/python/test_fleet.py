@@ -178,7 +178,7 @@ def test_an_interrupt_keeps_what_arrived():
 
 
 def test_what_no_worker_runs_is_skipped_and_what_is_wrong_is_refused(monkeypatch):
-    report = convtune.tune_all([PROBLEMS[0], "mb1ic3id4ih8iw8oc4kd3kh3kw3 dtype=bf16 residual=1 rounding=eager"], Inline(), **SMALL)
+    report = convtune.tune_all([PROBLEMS[0], "mb1ic3ih9oc4kh3sh2ph1 dtype=bf16 dir=bwd_d residual=1 rounding=eager"], Inline(), **SMALL)
     assert len(report.rows) == 1 and len(report.skipped) == 1 and report.skipped[0].why
     with pytest.raises(convtune.Error, match=r"1 of 2 .*mb0ic2ih8oc4kh3: worker .*:\d+: a batch of 0"):
         convtune.tune_all([PROBLEMS[0], "mb0ic2ih8oc4kh3"], Inline(), **SMALL)

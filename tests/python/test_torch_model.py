@@ -241,7 +241,7 @@ def test_where_the_time_goes(tmp_path):
     tuned = ModelProblems("net", [ModelConvolution(found.convolutions[0].problem, 2, ["first"])]).tune(
         "cpu", budget=0.5, progress=False, save=False)
     assert tuned.rows[0].us > 0 and "first" in str(tuned)
-    eager = convtune.Problem.parse("mb1ic3id4ih8iw8oc4kd3kh3kw3 dtype=bf16 residual=1 rounding=eager")
+    eager = convtune.Problem.parse("mb1ic3ih9oc4kh3sh2ph1 dtype=bf16 dir=bwd_d residual=1 rounding=eager")
     slow = ModelProblems("net", [ModelConvolution(eager, 1, ["eager"])])
     why = "only the reference runs it, which is right, and slow"
     assert [(one.why, one.layers) for one in slow.bench("cpu", seconds=0.05).skipped] == [(why, ["eager"])]

@@ -40,19 +40,20 @@ inline ConvProblem tf32(const std::string& text) {
   return problem;
 }
 
-// Keeps the problems that an algorithm takes; where it takes none, their gradients of weights that it takes.
+// Keeps the problems that an algorithm takes; where those are few, their gradients of weights, too.
 inline std::vector<ConvProblem> supported(const Algorithm& algorithm, const DeviceInfo& device,
                                           std::vector<ConvProblem> problems) {
   const auto refused = [&](const ConvProblem& problem) { return !algorithm.supports(problem, device); };
   auto gradients = problems;
   std::erase_if(problems, refused);
-  if (!problems.empty()) return problems;
+  if (problems.size() >= 4) return problems;
   std::erase_if(gradients, [](const ConvProblem& a) { return a.direction != Direction::forward; });
   for (ConvProblem& a : gradients)
     a.direction = Direction::backward_weights, a.activation = Activation::none, a.rounding = Rounding::once,
     a.residual = false, a.alpha = a.beta = 0, a.cache = 0;
   std::erase_if(gradients, refused);
-  return gradients;
+  problems.insert(problems.end(), gradients.begin(), gradients.end());
+  return problems;
 }
 // At most so many of them, from all over the list.
 template <class T>

@@ -27,7 +27,7 @@ std::optional<ConvProblem> case_of(const Algorithm& algorithm, const DeviceInfo&
       if (problem.precision == Precision::automatic) problem = resolve(problem, Precision::tf32);
       // Others are not written out.
       if (problem.n > 0 && problem.dtype == problem.dtype.x && !problem.residual &&
-          algorithm.supports(problem, device))
+          problem.direction != Direction::backward_weights && algorithm.supports(problem, device))
         return problem;
     }
   return std::nullopt;

@@ -36,7 +36,7 @@ TEST_P(KernelAlgorithms, HasProblemsToBeTestedOn) {
       !(taken(suite_problems(2, {"medical"})).empty() && taken(video).empty()))
     return;
   EXPECT_GE(taken(suite_problems(2)).size(), 1u);
-  EXPECT_GE(taken(random_layers(960)).size(), 40u);
+  EXPECT_GE(taken(random_layers(1920)).size(), 40u);
 }
 
 // Packing reads the tensors that come, which may end where a mapping of memory does: tiles of filters

@@ -176,12 +176,12 @@ TEST_F(Tuner, RefusesWhatHasNothingToMeasure) {
 }
 
 TEST_F(Tuner, RecordsNothingThatTheReferenceAloneRuns) {
-  for (const char* words : {" dtype=bf16", " dtype=f16 dir=bwd_d"}) {
+  for (const char* words : {" dtype=bf16", " dtype=f16"}) {
     const ConvProblem problem =
-        parse_problem(std::string("mb1ic3id4ih8iw8oc4kd3kh3kw3 residual=1 rounding=eager") + words);
+        parse_problem(std::string("mb1ic3ih9oc4kh3sh2ph1 dir=bwd_d residual=1 rounding=eager") + words);
     const std::string why = refusal([&] { tune(problem, {}, quick_); }, ErrorKind::unsupported);
-    EXPECT_THAT(why, testing::HasSubstr(
-                         "there is nothing to tune: no fast algorithm runs mb1ic3id4ih8iw8oc4kd3kh3kw3"));
+    EXPECT_THAT(why,
+                testing::HasSubstr("there is nothing to tune: no fast algorithm runs mb1ic3ih9oc4kh3sh2ph1"));
     EXPECT_THAT(why, testing::HasSubstr("\n  direct: it "));
     CompareOptions options;
     options.seconds_per_case = 0.02;
