@@ -35,7 +35,7 @@ class BadInput(CliTest):
             (["plan", TINY, "--target", "4090"], "did you mean 'rtx4090'?"),
             (["cases", "steam"], "did you mean 'stem'?"),
             (["plan", "alexnet"], "did you mean 'alexnet_conv1', 'alexnet_conv1_torchvision' or 'alexnet_conv2', or another of 6?"),
-            (["plan", "resnet50"], "did you mean 'resnet_stem', "),
+            (["plan", "resnet50"], "did you mean 'train_resnet50_stem_w', "),
         ]:
             self.refused(args, 2, needle)
         self.refused(["alexnet_conv1"], 2, "it is a problem", "convtune tune alexnet_conv1")
