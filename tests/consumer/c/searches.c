@@ -40,7 +40,8 @@ static void searched_and_stopped(void) {
   convtune_text_free(&json);
 
   {
-    const convtune_problem slow = parsed("mb1ic3id4ih8iw8oc4kd3kh3kw3 dtype=bf16 residual=1 rounding=eager");
+    const convtune_problem slow =
+        parsed("mb1ic3ih9oc4kh3sh2ph1 dtype=bf16 dir=bwd_d residual=1 rounding=eager");
     options.budget_seconds = 1;
     SAYS(CONVTUNE_UNSUPPORTED, "nothing to tune", convtune_tune(&slow, "cpu", &options, &json));
   }
