@@ -25,7 +25,9 @@ TEST(Activations, AreTakenByEveryKernel) {
 TEST(Activations, CompileWhereRegistersAreFew) {
   const auto layers = suite_problems(256, {"stem", "body", "depthwise", "half", "medical"});
   for (const cuda::KernelAlgorithm* algorithm : own_algorithms()) {
-    const ConvProblem layer = supported(*algorithm, gpu(), layers).front();
+    const std::vector<ConvProblem> taken = supported(*algorithm, gpu(), layers);
+    if (taken.empty()) continue;  // it has other suites
+    const ConvProblem& layer = taken.front();
     std::vector<PlannedKernel> kernels;
     for (ConvProblem problem : with_each_activation(layer))
       if (problem.activation == Activation::gelu_erf || problem.activation == Activation::leaky_relu)
