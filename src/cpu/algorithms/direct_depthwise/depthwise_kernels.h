@@ -57,9 +57,9 @@ struct PixelArgs {
   std::int64_t first_col, width;
   std::int64_t fetch, fetch_rows, fetch_step;  // rows of x, fetch_step apart, that are brought to the cache
   std::int64_t first_vector, end_vector, channels;  // channels: at least a vector of them, kLanes words
-  // Of a vector [frame][row][word][column][part][lane], weight_step floats or pairs from vector to vector and
-  // frame_weights from frame to frame; bias of a vector [part][lane]. Parts: bf16's even and odd channels, or
-  // with groups the lower and the upper half.
+  // Strides in a vector [frame][row][word][column][part][lane], weight_step floats or pairs from vector to
+  // vector and frame_weights from frame to frame; bias of a vector [part][lane]. Parts: bf16's even and odd
+  // channels, or with groups the lower and the upper half.
   const float *weights, *bias;
   std::int64_t weight_step, frame_weights;
   std::int64_t words;

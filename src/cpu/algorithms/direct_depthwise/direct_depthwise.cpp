@@ -288,7 +288,7 @@ class DepthwiseExecutable final : public Executable {
         args.first_col = col * a.stride_w - a.pad_left;
         std::int64_t window = ((first_frame * a.h + top) * a.w + args.first_col) * a.c;
         args.origin = window + rows.from * args.row_step;
-        // Of several frames the last is new.
+        // The last of several frames is new.
         if (frames.count > 1) window += (frames.count - 1) * args.frame_step;
         // An image of one row goes on where the window ends.
         args.fetch = a.h == 1 ? window + ((a.s - 1) * a.dilation_w + (pixels - 1) * a.stride_w + 1) * a.c

@@ -23,12 +23,12 @@ TileWork work_of(const DepthwiseWeightGradientSm80& a) {
   const ConvExtents& conv = a.conv;
   const double warps = a.threads() / 32.0, outputs = round_up(lesser(a.columns, conv.q), a.period());
   const double loads = outputs * a.loads() + 1.0 * a.used_rows() * a.kept();
-  // Those of a thread, of 2 instructions for where they are each.
+  // A thread has several, with 2 instructions for where each of them is.
   const double read = 1.0 * a.threads() * a.load_bytes();
   TileWork work;
   work.tiles = static_cast<double>(a.turns()) * static_cast<double>(a.all_blocks());
   work.cuda_cores = work.persistent = work.load_beside = true;
-  // Of what strips below each other share L1 has about a half.
+  // L1 has about a half of what strips below each other share.
   const double again = 1.0 * a.input_rows() / (a.rows * conv.stride_h);
   work.load.l2_bytes = read * outputs * (a.rows + conv.stride_w * a.rows * conv.stride_h * (1 + again) / 2);
   work.in_flight_bytes = read * a.ahead * a.loads();

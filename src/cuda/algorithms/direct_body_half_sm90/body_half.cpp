@@ -1,4 +1,4 @@
-// What direct_body_half_sm90.cuh and direct_body_half_nchw_sm90.cuh have in common on the host: their search
+// Serves direct_body_half_sm90.cuh and direct_body_half_nchw_sm90.cuh on the host: their search
 // space, and what runs.
 #include "cuda/algorithms/direct_body_half_sm90/body_half.h"
 

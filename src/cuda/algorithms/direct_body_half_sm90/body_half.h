@@ -1,4 +1,4 @@
-// What the two algorithms of direct_body_half_sm90/body.cuh have in common: an x that consumers have channels
+// Shares what both algorithms of direct_body_half_sm90/body.cuh need: an x that consumers have channels
 // last, however it comes there.
 #pragma once
 

@@ -99,7 +99,7 @@ struct WeightGradientHalfSm90 {
   constexpr int row_tiles() const { return ceil_div(conv.k, tile_rows()); }
   constexpr int tiles() const { return row_tiles() * column_tiles(); }
   constexpr int first_filter(int tile) const { return tile / column_tiles() * tile_rows(); }
-  // Of 64 columns: without a window all are one list, else a tile has those of all taps of a frame.
+  // Lists of 64 columns: without a window all are one, else a tile has those of all taps of a frame.
   constexpr int first_block(int tile) const {
     return tile % column_tiles() * (window > 0 ? 1 : tile_blocks());
   }
