@@ -4,8 +4,11 @@
     python bench/fleet.py --workers 2 --problems 30 --budget 4                                       # two GPUs
     OMP_NUM_THREADS=1 python bench/fleet.py --device cpu --workers 2 --suite stem --problems 4 --budget 1
 
-Each way is a process with caches and records of its own, which begin empty; its workers are a ProcessPoolExecutor's. What is said:
-seconds and speed-up, problems answered, and whether the records name the same problems. Needs no PyTorch.
+Each way is a process with caches and records of its own, which begin empty; its workers are a ProcessPoolExecutor's, each with a
+folder of records of its own, as another machine's. Said are seconds and speed-up, and of the records: whether one is there for
+every problem that one machine has one for, on the same kind of device; how many have another kernel, and how long theirs take
+beside one machine's; and whether the fastest record of any worker is the merged one. Status 1 where a problem or record is
+lost, or nobody was killed. Needs no PyTorch.
 """
 
 import argparse
@@ -13,6 +16,7 @@ import json
 import os
 import random
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -32,32 +36,76 @@ def lines(args):
     return [line for line in text if line.strip() and not line.startswith("#")][: args.problems]
 
 
-def kill_one(after):
-    time.sleep(after)
-    workers = active_children()
-    if workers:
-        chosen = random.choice(workers)
-        print(f"worker {chosen.pid} is killed after {after:.1f} s", file=sys.stderr, flush=True)
-        os.kill(chosen.pid, signal.SIGKILL)
+def alone(folder):
+    """Of a worker: records in a folder of its own."""
+    os.environ["CONVTUNE_DATA_DIR"] = f"{folder}/worker-{os.getpid()}"
+
+
+def records_of(args, folder):
+    """{(problem, device): record} of a folder."""
+    ran = subprocess.run([args.convtune, "db", "export", "-"], stdout=subprocess.PIPE, text=True, check=False,
+                         env={**os.environ, "CONVTUNE_DATA_DIR": str(folder)})  # fmt: skip
+    found = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
+    return {(one["problem"], one["device"]): one for one in found}
+
+
+class Killer:
+    """Kills a worker while the fleet works: up to `most` seconds after a problem by chance was answered."""
+
+    def __init__(self, problems, most):
+        self.at, self.after, self.killed = random.randrange(problems - 1), random.uniform(0, most), None
+
+    def __call__(self, step=None):
+        if step is None or step.done == self.at:
+            threading.Timer(self.after, self.kill).start()
+            self.at = None
+
+    def kill(self):
+        workers = active_children()
+        if workers:
+            chosen = random.choice(workers)
+            os.kill(chosen.pid, signal.SIGKILL)
+            self.killed = chosen.pid
+            print(f"worker {chosen.pid} of {len(workers)} is killed", file=sys.stderr, flush=True)
 
 
 def work(args):
     import convtune
 
-    workers = 1 if args.way == "one" else args.workers
-    if args.way == "killed":
-        threading.Thread(target=kill_one, args=(random.uniform(0.1, 0.7) * args.seconds,), daemon=True).start()
+    workers, problems = 1 if args.way == "one" else args.workers, lines(args)
+    folder = Path(os.environ["CONVTUNE_DATA_DIR"])
+    pool = partial(ProcessPoolExecutor, workers, get_context("spawn"), alone, (folder.parent,))
+    killer = Killer(len(problems), args.budget) if args.way == "killed" else None
+    if killer and killer.at == 0:
+        killer()
     begin = time.monotonic()
     failed = ""
     try:
-        convtune.tune_all(lines(args), partial(ProcessPoolExecutor, workers, get_context("spawn")), device=args.device,
-                          budget=args.budget, progress=False)  # fmt: skip
+        convtune.tune_all(problems, pool, device=args.device, budget=args.budget, progress=killer or False)
     except convtune.Error as why:
         failed = str(why)[:300]
     seconds = time.monotonic() - begin
-    exported = subprocess.run([args.convtune, "db", "export", "-"], stdout=subprocess.PIPE, text=True, check=True).stdout
-    records = sorted(str(json.loads(line).get("problem")) for line in exported.splitlines() if line.startswith("{"))
-    print(json.dumps({"seconds": seconds, "failed": failed, "records": records}))
+    if killer and killer.killed is None:
+        failed = failed or "NOBODY WAS KILLED"
+    merged, lost = records_of(args, folder), 0
+    for one in folder.parent.glob("worker-*"):
+        for key, record in records_of(args, one).items():
+            lost += key not in merged or merged[key]["time_us"] > record["time_us"]
+    print(json.dumps({"seconds": seconds, "failed": failed, "lost": lost, "killed": killer and killer.killed,
+                      "records": list(merged.values())}))  # fmt: skip
+
+
+def beside(row, one):
+    """(words on the records beside one machine's, whether a problem is missing)."""
+    ours, theirs = ({(record["problem"], record["device"]): record for record in way["records"]} for way in (row, one))
+    both = [(ours[key], theirs[key]) for key in ours if key in theirs]
+    others = sum((a["algorithm"], a["config"]) != (b["algorithm"], b["config"]) for a, b in both)
+    ratios = [a["time_us"] / b["time_us"] for a, b in both] or [float("nan")]
+    same = ours.keys() == theirs.keys()
+    words = f"{len(ours)} records, of {'the same problems' if same else 'OTHER PROBLEMS than one machine'}"
+    if row is not one:
+        words += f", {others} by another config; theirs take {statistics.median(ratios):.3f} of one's time (the worst {max(ratios):.2f})"
+    return words + (f"; {row['lost']} LOST" if row["lost"] else ", none lost"), not same
 
 
 def main():
@@ -72,36 +120,35 @@ def main():
     parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=WAYS)
     parser.add_argument("--json", metavar="FILE")
     parser.add_argument("--way", help=argparse.SUPPRESS)  # be one of them
-    parser.add_argument("--seconds", type=float, default=10, help=argparse.SUPPRESS)  # that the way before took
     args = parser.parse_args()
     if args.way:
-        return work(args)
-    start, found = time.monotonic(), {}
+        work(args)
+        return 0
+    start, found, bad = time.monotonic(), {}, False
     for way in args.ways:
         left = args.deadline - (time.monotonic() - start)
-        if left < 5:
-            print(f"{way}: no time left")
-            continue
-        before = next((found[one]["seconds"] for one in ("all", "one") if one in found), 10)
-        with tempfile.TemporaryDirectory() as folder:
+        row = None
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             environment = {**os.environ, "CONVTUNE_DATA_DIR": f"{folder}/data", "CONVTUNE_CACHE_DIR": f"{folder}/cache"}
-            command = [sys.executable, __file__, *sys.argv[1:], "--way", way, "--seconds", str(before)]
+            command = [sys.executable, __file__, *sys.argv[1:], "--way", way]
             try:
-                ran = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, timeout=left, check=False)
+                ran = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, timeout=max(left, 0.1), check=False)
+                row = json.loads(ran.stdout.splitlines()[-1]) if ran.returncode == 0 else None
+                print("" if row else f"{way}: failed\n", end="", flush=True)
             except subprocess.TimeoutExpired:
-                print(f"{way}: no time left")
-                continue
-        if ran.returncode != 0:
-            print(f"{way}: failed")
+                print(f"{way}: no time left", flush=True)
+        if row is None:
+            bad = True
             continue
-        row = found[way] = json.loads(ran.stdout.splitlines()[-1])
+        found[way] = row
         speed = f"{found['one']['seconds'] / row['seconds']:.2f}x" if "one" in found else ""
-        same = "the same problems" if row["records"] == found.get("one", row)["records"] else "OTHER PROBLEMS than one's"
-        print(f"{way:7} {row['seconds']:7.1f} s {speed} {len(row['records'])} records, {same}; {row['failed'] or 'all answered'}", flush=True)
-    if args.json:
-        Path(args.json).write_text(json.dumps(found, indent=1) + "\n")
-    return None
+        words, missing = beside(row, found.get("one", row))
+        bad |= missing or bool(row["lost"] or row["failed"])
+        print(f"{way:7} {row['seconds']:7.1f} s {speed} {words}; {row['failed'] or 'all answered'}", flush=True)
+        if args.json:
+            Path(args.json).write_text(json.dumps(found, indent=1) + "\n")
+    return 1 if bad else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

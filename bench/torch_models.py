@@ -7,8 +7,8 @@ torch.compile(backend="convtune") with CUDA graphs, convtune.graphed, and frozen
     python bench/torch_models.py --models vgg16:32 --type float32 # batch 32; TF32 products, NCHW
 
 Each way is a process of its own, as its user's would be; the processes wait for each other and take turns, so that all
-ways of a model are in one run. They compile at the same time; what runs first, and is measured by PyTorch to choose
-by (cudnn.benchmark), runs alone. Random weights with the statistics of a batch, channels last in half precision,
+ways of a model are in one run. --at-once of them compile at the same time, in the order of --models and --ways; what runs
+first, and is measured to choose by (cudnn.benchmark, convtune's contests), has the GPU alone. Random weights with the statistics of a batch, channels last in half precision,
 cudnn.benchmark on. An error is the root mean square of the difference from the model in exact float32, over that
 model's. Needs PyTorch, the wheels that torch_zoo.py names, the convtune package and a GPU; nothing is downloaded.
 """
@@ -16,7 +16,6 @@ model's. Needs PyTorch, the wheels that torch_zoo.py names, the convtune package
 import argparse
 import contextlib
 import datetime
-import fcntl
 import json
 import math
 import os
@@ -24,15 +23,15 @@ import select
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 
 from torch_model_numbers import errors, kernels_of, kinds_of, peak_mib, queued_us, timed, wait
 from torch_zoo import MODELS, model_of
 
 START = time.monotonic()
-WAYS = ("eager", "compile", "graphs", "frozen", "recorded", "convtune", "graphed")
+WAYS = ("eager", "graphs", "convtune", "recorded", "graphed", "frozen", "compile")
 OURS = ("convtune", "graphed", "optimize")
+TURN = "turn"  # asked for by a process: the GPU for itself
 CONTIGUOUS = "_nchw"  # behind the name of a way: its tensors are not channels last
 GRAPHS = {"triton.cudagraphs": True}
 
@@ -77,21 +76,6 @@ def built(name, args):
 OPTIONS = {"compile": {}, "graphs": GRAPHS, "frozen": GRAPHS, "recorded": {}}
 
 
-class Turn:
-    """The GPU, for one process of this run alone."""
-
-    def __init__(self, file):
-        self.file = open(file, "w") if file else None  # noqa: SIM115
-
-    def take(self):
-        if self.file:
-            fcntl.flock(self.file, fcntl.LOCK_EX)
-
-    def leave(self):
-        if self.file:
-            fcntl.flock(self.file, fcntl.LOCK_UN)
-
-
 def recorded(run, inputs):
     """One CUDA graph of a call, whose inputs are copied in."""
     import torch
@@ -116,7 +100,7 @@ def recorded(run, inputs):
     return call
 
 
-def way_of(way, model, inputs, args, turn):
+def way_of(way, model, inputs, args, take_turn):
     """The model as that way runs it; its first call compiles, and then takes the turn."""
     import torch
 
@@ -137,12 +121,12 @@ def way_of(way, model, inputs, args, turn):
             from torch._inductor.compile_fx import compile_fx
 
             code = compile_fx(graph, inputs, config_patches=OPTIONS[way])
-            turn.take()
+            take_turn()
             return code
 
         run = compiled(backend=backend)
         return recorded(run, inputs) if way == "recorded" else run
-    turn.take()
+    take_turn()
     if way == "eager":
         return model
     import convtune
@@ -172,18 +156,25 @@ def work(args):
         seconds = [("imported", time.monotonic() - START)]
         exact, model, inputs = built(args.models, args)
         seconds.append(("built", time.monotonic() - START))
-        sys.stdin.readline()  # until it is this way's turn to compile
         begin = time.monotonic()
         torch.backends.cudnn.benchmark = True
-        turn = Turn(args.turn)
-        compiled = way_of(args.way.removesuffix(CONTIGUOUS), model, inputs, args, turn)
+        waited = []
+
+        def take_turn():
+            if not waited:
+                since = time.monotonic()
+                answer(TURN)
+                sys.stdin.readline()
+                waited.append(time.monotonic() - since)
+
+        compiled = way_of(args.way.removesuffix(CONTIGUOUS), model, inputs, args, take_turn)
 
         def run(*given):
             return compiled(*(given or inputs))
 
         y = run().clone()
         wait()
-        seconds.append(("first call", time.monotonic() - begin))
+        seconds += [("first call", time.monotonic() - begin), ("of it waiting", sum(waited))]
         timed(run, 5)
         queued = queued_us(run, args.calls)
         facts = {"peak_mib": peak_mib(run)}
@@ -193,7 +184,6 @@ def work(args):
                       "longer_peak_mib": peak_mib(lambda: compiled(*model.longer))}
         seconds.append(("more calls", time.monotonic() - begin))
         error, same = errors(exact, inputs, y)
-        turn.leave()
         seconds = ", ".join(f"{name} {after:.1f} s" for name, after in seconds)
         facts |= {"seconds": seconds, "error": error, "same_top1": same, "queued_us": queued}
         if args.way.removesuffix(CONTIGUOUS) in OURS:
@@ -217,16 +207,16 @@ def work(args):
 
 class Worker:
     def __init__(self, way, name, batch, args):
-        own = {"way": way, "models": name, "batch": batch, "turn": args.turn}
+        own = {"way": way, "models": name, "batch": batch}
         same = {one: getattr(args, one) for one in ("size", "type", "budget", "calls", "device")}
-        command = [sys.executable, __file__, *([] if args.whole else ["--no-whole"])]
+        self.command = [sys.executable, __file__, *([] if args.whole else ["--no-whole"])]
         for option, value in {**own, **same}.items():
-            command += [f"--{option}", str(value)]
-        self.way, self.name, self.samples, self.row = way, name, [], None
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            self.command += [f"--{option}", str(value)]
+        self.way, self.name, self.samples, self.row, self.process = way, name, [], None, None
 
-    def begin(self):
-        print("begin", file=self.process.stdin, flush=True)
+    def begin(self, threads):
+        environment = {"TORCHINDUCTOR_COMPILE_THREADS": str(threads), **os.environ}
+        self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
 
     def answer(self, until=math.inf):
         """None where the process has failed, or has not answered at that time and is ended; what it said is on the error stream."""
@@ -246,6 +236,8 @@ class Worker:
         return self.answer(until)
 
     def end(self):
+        if self.process is None:
+            return
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.close()
         try:
@@ -264,18 +256,40 @@ def print_ready(worker, row, most):
     print(f"{us:8.1f} altogether, {idle:.1f} between them, {row['queued_us']:.0f} a call in a row", flush=True)
 
 
-def make_ready(workers, most, until):
-    """All at once: begun, compiled, and looked at one after the other. Who is not ready at that time is left out."""
-    for one in workers:
-        one.begin()
-    for one in workers:
-        one.row = one.answer(until)
-    for one in workers:
-        if one.row is not None:
-            one.row["kernels"] = one.ask("kernels", time.monotonic() + 60) or {}
-            print_ready(one, one.row, most)
-        else:
-            print(f"{one.name} {one.way} failed", flush=True)
+def make_ready(workers, args, until):
+    """Begins them in their order; each compiles, gets the GPU for itself, and is looked at. Who is not ready at that time is
+    left out."""
+    waiting, busy, wanting, holder = list(workers), [], [], None
+    while waiting or busy:
+        while waiting and len(busy) < args.at_once:
+            busy.append(waiting.pop(0))
+            busy[-1].begin(max(2, (os.cpu_count() or 1) // args.at_once))
+        if holder is None and wanting:
+            holder = min(wanting, key=workers.index)
+            wanting.remove(holder)
+            with contextlib.suppress(BrokenPipeError):  # it has died, and the next look finds that
+                print("go", file=holder.process.stdin, flush=True)
+        of = {one.process.stdout: one for one in busy}
+        spoke = select.select(list(of), [], [], None if until == math.inf else max(until - time.monotonic(), 0.0))[0]
+        if not spoke:
+            for one in busy:
+                one.process.kill()
+            print("no time left:", ", ".join(f"{one.name} {one.way}" for one in busy + waiting), flush=True)
+            return
+        for one in map(of.get, spoke):
+            answer = one.answer()
+            if answer == TURN:
+                wanting.append(one)
+                continue
+            busy.remove(one)
+            wanting = [other for other in wanting if other is not one]
+            if answer is None:
+                print(f"{one.name} {one.way} failed", flush=True)
+            else:
+                one.row = answer
+                one.row["kernels"] = one.ask("kernels", time.monotonic() + 60) or {}
+                print_ready(one, one.row, args.top)
+            holder = None if one is holder else holder
 
 
 def measure(name, batch, workers, args):
@@ -320,8 +334,8 @@ def main():
         "--no-whole", dest="whole", action="store_false", help="takes convtune's graph unproven: faster"
     )
     parser.add_argument("--together", action="store_true", help="all models are compiled before one is timed")
-    parser.add_argument("--at-once", action="store_true", help="convtune, too: sooner, and its contests are disturbed")
-    parser.add_argument("--limit", type=float, default=1e9, help="seconds after which no model of convtune's begins")
+    parser.add_argument("--at-once", type=int, default=max(2, (os.cpu_count() or 1) // 3), metavar="N",
+                        help="processes that compile at the same time")  # fmt: skip
     parser.add_argument("--deadline", type=float, default=math.inf,
                         help="seconds: a way that is not ready after three quarters of them is left out")  # fmt: skip
     parser.add_argument("--top", type=int, default=25, help="kernels that are printed")
@@ -329,7 +343,6 @@ def main():
     parser.add_argument("--device", default="cuda", help="cpu: to see that it works")
     parser.add_argument("--way", help=argparse.SUPPRESS)  # be a worker
     parser.add_argument("--batch", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--turn", help=argparse.SUPPRESS)  # a file: who locks it has the GPU alone
     args = parser.parse_args()
     if args.way:
         return work(args)
@@ -343,20 +356,13 @@ def main():
         "versions": {"torch": torch.__version__, "cudnn": torch.backends.cudnn.version()},
         "date": f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%dT%H:%M:%SZ}",
     }  # fmt: skip
-    turn = tempfile.NamedTemporaryFile(prefix="convtune-turn-")  # noqa: SIM115
-    args.turn = turn.name
     asked = [one.partition(":") for one in args.models.split(",")]
     models = {name: int(batch or MODELS[name]) for name, _, batch in asked}
     ways = args.ways.split(",")
     for some in [list(models)] if args.together else [[name] for name in models]:
         workers = {name: [Worker(way, name, models[name], args) for way in ways] for name in some}
-        every = [one for of in workers.values() for one in of]
-        first = every if args.at_once else [one for one in every if one.way.removesuffix(CONTIGUOUS) not in OURS]
-        make_ready(first, args.top, START + 0.75 * args.deadline)
+        make_ready([one for of in workers.values() for one in of], args, START + 0.75 * args.deadline)
         for name in some:
-            last = [one for one in workers[name] if one not in first]  # alone: it measures
-            if last and time.monotonic() - START < args.limit:
-                make_ready(last, args.top, START + 0.75 * args.deadline)
             row = measure(name, models[name], workers[name], args)
             if args.json:
                 os.makedirs(args.json, exist_ok=True)

@@ -3,13 +3,14 @@
 
     python bench/torch_training.py --models convnext_tiny resnet50 --batch 256 --json training.json
     python bench/torch_training.py --models resnet18 --batch 2 --size 64 --device cpu --seconds 5
-    python bench/torch_training.py --models convnext_tiny:256 unet3d:2 --warm 4 --limit 100 --json training.json
+    python bench/torch_training.py --models convnext_tiny:256 unet3d:2 --warm 4 --deadline 500 --json training.json
 
 A step is zero_grad, forward under bf16 autocast, cross entropy, backward, SGD with momentum, on synthetic images (or volumes:
 unet3d, of --depth) with random labels. Ways: eager and compiled (PyTorch's default mode), channels first and last; ours, as
 optimize left the eager model that lies channels last; ours compiled: that model through torch.compile; backend:
-torch.compile(backend="convtune"). `memory` is PyTorch's allocator at the peak of a step. With --warm N, PyTorch's compiled ways
-are compiled before, N processes at a time, for inductor's cache. What a --limit keeps from being ready is left out, and said.
+torch.compile(backend="convtune"). The memory of a way is PyTorch's allocator at the peak of a step, with the weights, momenta
+and gradients that it keeps and without what other ways do. With --warm N, PyTorch's compiled ways
+are compiled before, N processes at a time, for inductor's cache. What the --deadline keeps from being ready is left out, and said.
 Needs PyTorch and torchvision; nothing is downloaded.
 """
 
@@ -25,7 +26,8 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-WAYS = ("eager", "eager first", "compiled", "compiled first", "ours", "ours compiled", "backend")
+START = time.monotonic()
+WAYS = ("eager", "compiled", "ours", "backend", "compiled first", "eager first", "ours compiled")  # in the order of their turns
 
 
 def stepping(model, x, labels, dtype):
@@ -52,21 +54,33 @@ def wait(device):
         torch.cuda.synchronize(device)
 
 
-def measured(ways, device, seconds):
-    """{way: (median milliseconds, MiB at the peak)}, one step of each in turns."""
+def allocated(device):
+    """Bytes of PyTorch's allocator that live."""
     import torch
 
-    memory, times = {}, {name: [] for name in ways}
-    for name, run in ways.items():
-        for _ in range(3):
-            run()
-        wait(device)
-        if device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(device)
-        before = torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
+    gc.collect()
+    wait(device)
+    return torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
+
+
+def peak_mib(run, device, before):
+    """MiB at the peak of a step over the bytes before it."""
+    import torch
+
+    if device.type != "cuda":
+        return 0.0
+    for _ in range(3):
         run()
-        wait(device)
-        memory[name] = (torch.cuda.max_memory_allocated(device) - before) / 2**20 if device.type == "cuda" else 0.0
+    wait(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    run()
+    wait(device)
+    return (torch.cuda.max_memory_allocated(device) - before) / 2**20
+
+
+def measured(ways, device, seconds):
+    """{way: median milliseconds}, one step of each in turns."""
+    times = {name: [] for name in ways}
     end = time.monotonic() + seconds
     while time.monotonic() < end or len(times[next(iter(ways))]) < 5:
         for name, run in ways.items():
@@ -76,7 +90,7 @@ def measured(ways, device, seconds):
             run()
             wait(device)
             times[name].append(1e3 * (time.perf_counter() - begin))
-    return {name: (statistics.median(times[name]), memory[name]) for name in ways}
+    return {name: statistics.median(times[name]) for name in ways}
 
 
 def module_and_data(name, args):
@@ -142,7 +156,7 @@ def measure(name, args):
     last, x_last = copy.deepcopy(first).to(memory_format=last_of(x)), x.to(memory_format=last_of(x))
     step = stepping(last, x_last, labels, dtype)
     step_first = stepping(first, x, labels, dtype)
-    ways, missing, begin, report = {}, {}, time.monotonic(), None
+    ways, missing, memory, begin, report = {}, {}, {}, time.monotonic(), None
 
     def eager():
         return stepped(copy.deepcopy(last), step)
@@ -182,11 +196,12 @@ def measure(name, args):
         if left < 3:
             missing[way] = "no time left"
             continue
+        before = allocated(device)
         try:
-            with limited(left if way == "ours" else min(left, 0.4 * args.limit)):
+            with limited(min(left, (0.5 if way == "ours" else 0.4) * args.limit)):
                 run = make[way]()
                 run()
-            wait(device)
+                memory[way] = peak_mib(run, device, before)
             ways[way] = run
         except (Exception, Late) as why:  # a way that fails is one that says so
             missing[way] = f"{type(why).__name__}: {str(why).strip().splitlines()[0] if str(why).strip() else ''}"[:200]
@@ -201,7 +216,7 @@ def measure(name, args):
             won[direction] = count + layer.calls, saved + layer.calls * (layer.pytorch_us - layer.convtune_us)
     return {
         "model": name, "batch": args.batch, "size": list(x.shape), "type": args.type, "seconds_before": seconds,
-        "ms": {way: ms for way, (ms, _) in found.items()}, "mebibytes": {way: mib for way, (_, mib) in found.items()},
+        "ms": found, "mebibytes": memory,
         "missing": missing, "kept": report is not None and report.kept, "won": won, "table": str(report),
     }  # fmt: skip
 
@@ -214,9 +229,10 @@ def warm(args, models):
         command = [sys.executable, __file__, "--models", f"{name}:{batch}", "--ways", way, "--only-compile", "--type", args.type,
                    "--size", str(args.size), "--depth", str(args.depth), "--device", args.device]  # fmt: skip
         with contextlib.suppress(subprocess.TimeoutExpired):
-            subprocess.run(command, timeout=args.limit, check=False, stdout=subprocess.DEVNULL)
+            subprocess.run(command, timeout=max(end - time.monotonic(), 0.1), check=False, stdout=subprocess.DEVNULL)
 
     begin = time.monotonic()
+    end = begin + 2 * args.deadline / (len(models) + 2)
     with ThreadPoolExecutor(args.warm) as pool:
         list(pool.map(lambda given: one(*given), [(*model, way) for model in models for way in ways]))
     print(f"inductor's cache is warm after {time.monotonic() - begin:.0f} s", flush=True)
@@ -242,7 +258,7 @@ def main():
     parser.add_argument("--type", default="bfloat16", choices=("bfloat16", "float16", "float32"))
     parser.add_argument("--budget", type=float, default=0.0, help="seconds of optimize")
     parser.add_argument("--seconds", type=float, default=10.0, help="of the comparison of a model")
-    parser.add_argument("--limit", type=float, default=1e6, help="seconds for a model, and for one of --warm")
+    parser.add_argument("--deadline", type=float, default=1e6, help="seconds, of which each model has a share and --warm has two")
     parser.add_argument("--warm", type=int, default=0, metavar="N", help="compile PyTorch's ways before, N at a time")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--json", help="the file that the rows go to")
@@ -257,10 +273,11 @@ def main():
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = True
     name = torch.cuda.get_device_name() if args.device != "cpu" else "cpu"
     result = {"format": "convtune-torch-training", "version": 2, "device": name, "torch": torch.__version__, "rows": []}
-    for model, args.batch in models:
+    for number, (model, args.batch) in enumerate(models):
         if args.only_compile:
             only_compile(model, args)
             continue
+        args.limit = (args.deadline - (time.monotonic() - START)) / (len(models) - number)
         row = measure(model, args)
         result["rows"].append(row)
         times = ", ".join(f"{way} {ms:.2f} ms ({row['mebibytes'][way]:.0f} MiB)" for way, ms in row["ms"].items())
@@ -271,9 +288,9 @@ def main():
         if args.json:
             with open(args.json, "w") as file:
                 json.dump(result, file, indent=1)
+        torch._dynamo.reset()
+        gc.collect()
         if args.device != "cpu":
-            torch._dynamo.reset()
-            gc.collect()
             torch.cuda.empty_cache()
 
 

@@ -5,5 +5,6 @@
 #
 # Needs scikit-learn, installed or as wheels on PYTHONPATH.
 . "$(dirname "$0")/setup.sh"
-within "$(left 5)" convergence.log "$python" "$root/bench/torch_convergence.py" --json "$out/convergence.json" "$@"
-grep -E 'spread|^  (PyTorch|convtune)|Error' "$out/convergence.log" | cut -c1-300 || tail -5 "$out/convergence.log" | cut -c1-300
+within "$(left 5)" convergence.log "$python" "$root/bench/torch_convergence.py" --deadline "$(left 15)" --json "$out/convergence.json" "$@"
+grep -E 'spread|no gradient|no time|^  (PyTorch|convtune)|Error' "$out/convergence.log" | cut -c1-300 || tail -5 "$out/convergence.log" | cut -c1-300
+exit "$code"

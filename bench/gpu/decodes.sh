@@ -4,11 +4,14 @@
 #
 #   decodes.sh BINARIES OUT [--deadline SECONDS] [MODELS] [MORE OF torch_models.py]
 #
-# MODELS: wan,hunyuan,ltx by default. Needs diffusers, installed or as wheels on PYTHONPATH.
+# MODELS: wan,hunyuan,ltx by default, of which the first is finished first. Needs diffusers, installed or as wheels on PYTHONPATH.
 . "$(dirname "$0")/setup.sh"
 models=${1:-wan,hunyuan,ltx}
 [ $# -gt 0 ] && shift
+rm -rf "$out/decodes"
+# shellcheck disable=SC2086
 within "$(left 5)" decodes.log "$python" "$root/bench/torch_models.py" --models "$models" \
-  --ways eager,eager_nchw,compile,compile_nchw,optimize,convtune,convtune_nchw --together --at-once --no-whole \
-  --calls 3 --rounds 2 --top 40 --json "$out/decodes" --deadline "$(left 25)" "$@"
-"$python" "$root/bench/gpu/told.py" models "$out/decodes" || tail -5 "$out/decodes.log" | cut -c1-300
+  --ways eager,optimize,compile,convtune,eager_nchw,compile_nchw,convtune_nchw --together --no-whole \
+  --calls 3 --rounds 2 --top 40 --json "$out/decodes" --deadline "$(left 25)" "$@" ${MORE:-}
+told models "$out/decodes" decodes.log
+exit "$code"

@@ -3,5 +3,8 @@
 #
 #   fleet.sh BINARIES OUT [--deadline SECONDS] [MORE OF fleet.py]
 . "$(dirname "$0")/setup.sh"
-within "$(left 5)" fleet.log "$python" "$root/bench/fleet.py" --deadline "$(left 15)" --json "$out/fleet.json" "$@"
-grep -E '^(one|all|killed) |^worker|no time|failed' "$out/fleet.log" | cut -c1-300
+rm -f "$out/fleet.json"
+# shellcheck disable=SC2086
+within "$(left 5)" fleet.log "$python" "$root/bench/fleet.py" --deadline "$(left 15)" --json "$out/fleet.json" "$@" ${MORE:-}
+grep -E '^(one|all|killed) |^worker|^fleet|no time|failed' "$out/fleet.log" | cut -c1-300 || tail -5 "$out/fleet.log" | cut -c1-300
+exit "$code"

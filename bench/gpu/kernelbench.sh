@@ -13,7 +13,13 @@ shift
 rows=${*:-$(seq 70 87) 50 $(seq 54 69)}
 seconds=${TUNE:-4}  # of search a convolution
 
+rm -f "$out/kernelbench.json"
 # shellcheck disable=SC2086
 within "$(left 10)" kernelbench.log "$python" "$root/bench/kernelbench/modules.py" $rows --kernelbench "$benchmark" \
   --tune "$seconds" --export "$out/files" --deadline "$(left 25)" --json "$out/kernelbench.json"
-grep -A 60 '^row prec' "$out/kernelbench.log" | cut -c1-200 | head -c 7500 || tail -5 "$out/kernelbench.log" | cut -c1-300
+if grep -q '^row prec' "$out/kernelbench.log"; then
+  grep -A 60 '^row prec' "$out/kernelbench.log" | cut -c1-200 | head -c 7500
+else
+  tail -5 "$out/kernelbench.log" | cut -c1-300
+fi
+exit "$code"

@@ -3,6 +3,7 @@
 # BINARIES has the command and both shared libraries (build/release/cli/convtune, src/c/libconvtune_c.so.*,
 # src/c/libconvtune_torch.so.*, copied into one folder). Needs a Python with PyTorch: $PYTHON, or python3.
 # Caches and records lie in $CONVTUNE_STATE, or in a new folder: scripts that share one know what the others tuned.
+# $MORE goes to the measuring program: MORE="--device cpu ..." tries a script where no GPU is.
 
 if [ $# -lt 2 ]; then echo "usage: $0 BINARIES OUT [--deadline SECONDS] [MORE]" >&2; exit 2; fi
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -32,14 +33,26 @@ packages=$("$python" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"
 for folder in "$packages"/nvidia/*/lib; do [ -d "$folder" ] && LD_LIBRARY_PATH="$folder:${LD_LIBRARY_PATH:-}"; done
 export LD_LIBRARY_PATH="$state/bin:${LD_LIBRARY_PATH:-}"
 
+code=0  # of the script: the first failure's
 # Seconds that are left of the deadline, less $1.
 left() { echo $((deadline - ($(date +%s) - start) - ${1:-0})); }
 # Runs a command for $1 seconds at most; what it says goes to the file $2 of the output folder.
 within() {
-  local seconds=$1 log=$out/$2 code=0
+  local seconds=$1 log=$out/$2 own=0
   shift 2
-  if [ "$seconds" -lt 1 ]; then echo "no time left for: $*" | cut -c1-150; return 124; fi
-  timeout -k 10 "$seconds" "$@" > "$log" 2>&1 || code=$?
-  echo "[$(($(date +%s) - start)) s] $(basename "$log"): status $code"
-  return $code
+  if [ "$seconds" -lt 1 ]; then
+    echo "no time left for: $*" | tee "$log" | cut -c1-150
+    own=124
+  else
+    timeout -k 10 "$seconds" "$@" > "$log" 2>&1 || own=$?
+    echo "[$(($(date +%s) - start)) s] $(basename "$log"): status $own"
+  fi
+  [ "$code" -ne 0 ] || code=$own
+  return "$own"
+}
+# Prints what told.py says of $1 and the file or folder $2, or else the end of the log $3 of the output folder.
+told() {
+  "$python" "$root/bench/gpu/told.py" "$1" "$2" && return
+  [ "$code" -ne 0 ] || code=1
+  tail -5 "$out/$3" | cut -c1-300
 }

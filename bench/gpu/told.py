@@ -8,14 +8,20 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 
+def some(found, where):
+    if not found:
+        raise ValueError(f"{where} has no rows")
+    return found
+
+
 def models(folder):
     """A line a way of torch_models.py's files: whole, busy, memory, error, kinds of kernels; then who takes most of ours."""
     from torch_model_numbers import kinds_of
 
-    for file in sorted(Path(folder).glob("*.json")):
+    for file in some(sorted(Path(folder).glob("*.json")), folder):
         found = json.loads(file.read_text())
         print(f"== {found['model']}, batch {found['batch']}, {found['type']}: {found['device']}, PyTorch {found['versions']['torch']}")
-        ways = {way: row for way, row in found["ways"].items() if row and "us" in row}
+        ways = some({way: row for way, row in found["ways"].items() if row and "us" in row}, f"{file}: no way was ready, it")
         theirs = [row["us"]["median"] for way, row in ways.items() if not way.startswith(("convtune", "optimize", "graphed"))]
         for way, row in found["ways"].items():
             if way not in ways:
@@ -34,7 +40,7 @@ def models(folder):
 def training(file):
     found = json.loads(Path(file).read_text())
     print(f"{found['device']}, PyTorch {found['torch']}; ms a step (MiB at its peak), over the best of PyTorch's ways")
-    for row in found["rows"]:
+    for row in some(found["rows"], file):
         theirs = [ms for way, ms in row["ms"].items() if way.startswith(("eager", "compiled"))]
         print(f"== {row['model']}, batch {row['batch']}, {'kept' if row['kept'] else 'put back'}; seconds {row['seconds_before']}")
         for way, ms in row["ms"].items():
@@ -47,8 +53,8 @@ def training(file):
 
 
 def first(file):
-    for row in json.loads(Path(file).read_text())["rows"]:
-        print(f"{row['model']:20} {row['way']:22} first call {row['seconds']:6.1f} s  {row['us']:9.0f} us a call  {row.get('said', '')[:90]}")
+    for row in some(json.loads(Path(file).read_text())["rows"], file):
+        print(f"{row['model']:18} {row['way']:24} {row['seconds']:6.1f} s {row['over_inductor']:5.2f}x {row['us']:8.0f} us a call  {row['said'][:110]}")
 
 
 if __name__ == "__main__":
