@@ -42,10 +42,10 @@ struct CpuAlgorithmParts {
   std::string_view name;  // its folder's
   // Asked only on processors that this build has code for. Memory is not its matter.
   Support (*supports)(const ConvProblem&, const DeviceInfo&);
-  // A thread's working memory, and the config that takes the least. Null: none is used. It is asked for any
-  // problem that `supports` takes, whose extents may be of any size.
-  MemoryPlan (*memory)(const ConvProblem&, const Typed&) = nullptr;
-  Typed (*smallest)(const ConvProblem&, const DeviceInfo&) = nullptr;
+  // A thread's working memory, and the config that takes the least. It is asked for any problem that
+  // `supports` takes, whose extents may be of any size.
+  MemoryPlan (*memory)(const ConvProblem&, const Typed&);
+  Typed (*smallest)(const ConvProblem&, const DeviceInfo&);
   // The rest are asked only for problems that it supports; all but `accepts`, which is asked for configs
   // whose vectors the processor has, only for configs that it accepts.
   Support (*accepts)(const ConvProblem&, const DeviceInfo&, const Typed&);
@@ -157,21 +157,20 @@ class CpuAlgorithmOf : public CpuAlgorithm {
     Support support = has_code(device);
     for (const ConvProblem& one : computed(problem)) {
       if (support) support = parts_.supports(seen(one), device);
-      if (support && parts_.memory)
+      if (support)
         support = has_memory("the smallest task", memory_of(one, parts_.smallest(seen(one), device)));
     }
     return support;
   }
   Support takes_config(const ConvProblem& one, const DeviceInfo& device, const Typed& typed) const {
     const Support support = parts_.accepts(seen(one), device, typed);
-    return support && parts_.memory ? has_memory("a task", memory_of(one, typed)) : support;
+    return support ? has_memory("a task", memory_of(one, typed)) : support;
   }
 
   // A problem as the algorithm sees it, what that takes, and its executable.
   ConvProblem seen(const ConvProblem& one) const { return parts_.has_frames ? one : frame_images(one); }
   MemoryPlan memory_of(const ConvProblem& one, const Typed& typed) const {
-    MemoryPlan memory =
-        parts_.memory ? parts_.memory(parts_.has_frames ? one : built_images(one), typed) : MemoryPlan{};
+    MemoryPlan memory = parts_.memory(parts_.has_frames ? one : built_images(one), typed);
     if (!reads_frames(one)) take_frame_images(one, memory);
     return memory;
   }

@@ -201,6 +201,19 @@ TEST_P(CpuAlgorithms, AllocatesWhatItsPlanSays) {
     }
 }
 
+TEST_P(CpuAlgorithms, RunsNoImages) {
+  for (ConvProblem problem : problems()) {
+    problem.n = 0;
+    if (!takes(problem)) continue;
+    const Host host(problem);
+    for (const Config& config : one_of_each_kind(problem)) {
+      EXPECT_TRUE(algorithm().estimated_us(problem, device(), config)) << to_string(problem);
+      EXPECT_TRUE(host.run(*build(problem, config)).empty())
+          << to_string(problem) << " with " << to_string(config);
+    }
+  }
+}
+
 // Extents up to what a problem may have: sizes of memory stay at their greatest, and nothing overflows, as
 // the sanitizers see.
 TEST_P(CpuAlgorithms, RefusesTooMuchMemoryOfProblemsOfAnySize) {
@@ -211,7 +224,8 @@ TEST_P(CpuAlgorithms, RefusesTooMuchMemoryOfProblemsOfAnySize) {
     for (std::int64_t* extent :
          {&problem.n, &problem.h, &problem.w, &problem.r, &problem.s, &problem.stride_h, &problem.stride_w,
           &problem.dilation_h, &problem.dilation_w, &problem.pad_top, &problem.pad_left, &problem.pad_bottom,
-          &problem.pad_right})
+          &problem.pad_right, &problem.d, &problem.t, &problem.stride_d, &problem.dilation_d,
+          &problem.pad_front, &problem.pad_back})
       if (random_bits(37, draw++) % 4 == 0) *extent <<= random_bits(41, draw++) % 40;
     if (random_bits(43, i) % 4 == 0) problem.c <<= random_bits(47, i) % 40;
     if (random_bits(53, i) % 4 == 0) problem.k <<= random_bits(59, i) % 40;

@@ -191,7 +191,8 @@ class Frames final : public ChannelsFirst {
       : ChannelsFirst(built_images(volume), volume, config, threads) {
     // Each share of the frames transforms all that its first one reads.
     constexpr std::int64_t kTasksAThread = 4;
-    const std::int64_t z = volume.z(), wanted = ceil_div(kTasksAThread * threads, volume.n * geometry_.tasks);
+    const std::int64_t z = volume.z(), tasks = std::max<std::int64_t>(volume.n * geometry_.tasks, 1);
+    const std::int64_t wanted = ceil_div(kTasksAThread * threads, tasks);
     share_frames_ = ceil_div(z, std::clamp<std::int64_t>(wanted, 1, z));
     shares_ = ceil_div(z, share_frames_);
   }
