@@ -44,9 +44,9 @@ PROBLEMS = {  # word: kernel, problem, config
     "depthwise mma": ("direct_depthwise_half", f"g16mb2ic16ih14oc16kh7ph3 {HALF} residual=1", ""),
     "depthwise boxes": ("direct_depthwise_half_sm90", f"g16mb2ic16ih14oc16kh7ph3 {HALF} residual=1", ""),
     "wgmma gradients": ("weight_gradient_half_sm90", f"mb2ic64ih10oc72kh3ph1 {HALF} dir=bwd_w",
-        "filter_groups=2 column_groups=1 row_blocks=1 columns=192 pixels=32 window=0 stages=2 blocks=5"),
+        "filter_groups=2 column_groups=1 row_blocks=1 columns=192 pixels=32 window=0 stages=2 blocks=5 whole=0"),
     "wgmma gradients of windows": ("weight_gradient_half_sm90", f"mb2ic64ih10oc72kh3ph1 {HALF} dir=bwd_w",
-        "filter_groups=1 column_groups=3 row_blocks=1 columns=192 pixels=64 window=3 stages=2 blocks=5"),
+        "filter_groups=1 column_groups=3 row_blocks=1 columns=192 pixels=64 window=3 stages=2 blocks=5 whole=0"),
     "gradients": ("general_sm80", "mb2ic5ih6oc7kh3ph1 dir=bwd_w", ""),
     "depthwise gradients": ("depthwise_weight_gradient_sm80", f"g16mb3ic16ih9iw11oc16kh3sh2ph1 {HALF} dir=bwd_w", ""),
     "depthwise gradients mma": ("depthwise_weight_gradient_half", f"g16mb7ic16ih9iw19oc16kh5ph2 {HALF} dir=bwd_w",
@@ -62,7 +62,7 @@ PROBLEMS = {  # word: kernel, problem, config
 # Files of the kernel {0}.
 KERNEL, LOAD, STORE = "algorithms/{0}/{0}.cuh", "algorithms/{0}/load.cuh", "algorithms/{0}/store.cuh"
 ADD_UP = "algorithms/{0}/add_up.cuh"
-DEPTHWISE_SUMS = "tile/depthwise_sums.cuh"
+SUMS = "tile/weight_sums.cuh"
 BODY, SLICES = "algorithms/direct_body_half_sm90/body.cuh", "algorithms/{0}/slices.cuh"
 RING, PACK, TRANSPOSE = "tile/ring.cuh", "tile/pack.cuh", "launch/transpose_tile.cuh"
 
@@ -152,8 +152,8 @@ FAULTS = [
      "  __syncthreads();\n#pragma unroll 1\n  for (int item", "#pragma unroll 1\n  for (int item"),
     ("no barrier before workers' sums are written again", "depthwise gradients", KERNEL,
      "  __syncthreads();  // nobody reads what was there before\n", ""),
-    ("no barrier before shares of ranks are read", "depthwise gradients", DEPTHWISE_SUMS,
-     "  shares[threadIdx.x] = sum;\n  __syncthreads();", "  shares[threadIdx.x] = sum;"),
+    ("no barrier before shares of ranks are read", "depthwise gradients", SUMS,
+     "shares[i * kAddThreads + thread] = sums[i];\n  __syncthreads();", "shares[i * kAddThreads + thread] = sums[i];"),
     ("no barrier before rows are read", "depthwise gradients mma", KERNEL,
      "      __syncthreads();  // the next rows are there, and nobody reads these any more", ""),
     ("no barrier of the warp before diagonals are read", "depthwise gradients mma", KERNEL,
@@ -217,7 +217,7 @@ FAULTS = [
      "left > 0 ? gradient_rows : 0", "gradient_rows"),
     ("a column that comes an output late", "depthwise gradients", KERNEL,
      "config.place(phase * a.stride_w + kKept + i)", "config.place((phase + 1) * a.stride_w + kKept + i)"),
-    ("a rank that is not added", "depthwise gradients", DEPTHWISE_SUMS, "for (int rank = share;", "for (int rank = share + 1;"),
+    ("a rank that is not added", "depthwise gradients", SUMS, "for (int rank = share;", "for (int rank = share + 1;"),
     ("a worker that is not added", "depthwise gradients", KERNEL, "for (int worker = 1;", "for (int worker = 2;"),
     ("rows of the strips before that are met", "depthwise gradients mma", KERNEL, "    warp.clear();\n", ""),
     ("blocks that are none", "depthwise gradients mma", KERNEL,

@@ -329,7 +329,9 @@ class KernelAlgorithmOf : public KernelAlgorithm {
  private:
   // Blocks that an SM holds at once: a choice of the config, or one.
   static int resident(const Kernel& kernel) {
-    if constexpr (requires { int{kernel.blocks}; })
+    if constexpr (requires { kernel.resident(); })
+      return kernel.resident();
+    else if constexpr (requires { int{kernel.blocks}; })
       return kernel.blocks;
     else
       return 1;

@@ -91,6 +91,20 @@ TEST(WeightGradientSm80, RefusesForeignConfigs) {
        "blocks=16", "stages=5", "rows=33"});
 }
 
+// Two sixteens of a warp may not be of two groups.
+TEST(WeightGradientSm80, RefusesWarpsOfHalfAGroup) {
+  expect_config_refusals(
+      algorithm(), half("g4mb2ic64ih12oc192kh3ph1"),
+      "rows=4 columns=8 filters=96 octets=2 warps_m=6 warps_o=1 warps_r=1 stages=1 split=2 blocks=1",
+      {"warps_m=3", "warps_m=1"});
+}
+
+// 24 channels are three eights, which one block has: dy is read once.
+TEST(WeightGradientSm80, HasAllEightsOfChannels) {
+  const ConvProblem problem = half("mb64ic24ih150oc24kh3ph1");
+  EXPECT_EQ(kernel_for(problem, algorithm().candidates(problem, gpu()).front()).octets, 3);
+}
+
 TEST(WeightGradientSm80, CompilesAsPlanned) {
   std::vector<PlannedKernel> kernels;
   for (const char* text :

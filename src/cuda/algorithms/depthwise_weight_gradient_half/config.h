@@ -5,6 +5,7 @@
 #include "cuda/tile/arithmetic.h"
 #include "cuda/tile/conv_extents.h"
 #include "cuda/tile/smem.h"
+#include "cuda/tile/weight_sums.h"
 
 namespace convtune {
 
@@ -95,14 +96,15 @@ struct DepthwiseWeightGradientHalf {
                      : ceil_div(channels(), greater(threads() / gradient_quads(), 1));
   }
 
-  // ---- Partial sums, as floats: [rank][tap, and behind them the bias][channel of all chunks] ----
+  // ---- Partial sums of each rank ----
   constexpr int taps() const { return conv.r * conv.s; }
-  constexpr int sums() const { return taps() + 1; }
   constexpr int all_channels() const { return chunks() * channels(); }
-  constexpr int rank_words() const { return sums() * all_channels(); }
-  constexpr long long partial_words() const { return 1LL * split * rank_words(); }
-  static constexpr int kAdded = 32, kRanks = 8, kAddThreads = kAdded * kRanks;
-  constexpr int add_chunks() const { return ceil_div(conv.c, kAdded); }
+  constexpr DepthwiseSums sums() const { return {conv.c, all_channels(), taps(), bias}; }
+  constexpr long long rank_fours() const { return sums().words() / 4; }
+  constexpr long long weight_of(long long four, int i) const {
+    return sums().weight_of(static_cast<int>(4 * four) + i);
+  }
+  constexpr long long partial_words() const { return 1LL * split * sums().words(); }
 
   // ---- Cost ----
   constexpr int registers() const {  // about: ptxas decides
@@ -121,7 +123,8 @@ struct DepthwiseWeightGradientHalf {
   constexpr bool valid(long long smem_per_block) const {
     return possible() && rows <= conv.p && 8 * (across - 1) < conv.q && split <= groups() &&
            smem_bytes() <= smem_per_block && registers() <= register_limit() && strips() < (1LL << 30) &&
-           partial_words() < (1LL << 30) && conv.offsets_are_ints() && turns() * stages() < (1LL << 30);
+           4 * partial_words() <= kMostPartialBytes && conv.offsets_are_ints() &&
+           turns() * stages() < (1LL << 30);
   }
   static constexpr int kSlots = 16, kMostDepth = 9;
 };

@@ -1,5 +1,5 @@
-// `depthwise_weight_gradient_half`: gradients of depthwise weights in half precision, channels last, on
-// tensor cores of compute capability 8.0 and up (depthwise_weight_gradient_half.cuh). Which problems it
+// `depthwise_weight_gradient_half`: gradients of depthwise weights in half precision, channels last or first,
+// on tensor cores of compute capability 8.0 and up (depthwise_weight_gradient_half.cuh). Which problems it
 // takes, its search space, and what runs.
 #include <fmt/format.h>
 
@@ -9,6 +9,7 @@
 #include "contract/abilities.h"
 #include "cuda/algorithms/algorithms.h"
 #include "cuda/algorithms/depthwise_weight_gradient_half/config.h"
+#include "cuda/launch/add_up_step.h"
 #include "cuda/launch/extents.h"
 #include "cuda/launch/kernel_algorithm.h"
 #include "cuda/launch/tile_work.h"
@@ -38,7 +39,7 @@ TileWork work_of(const DepthwiseWeightGradientHalf& a) {
   work.multiply.instructions = warps * stages * (products + a.step * channels * 6 + 40);
   work.multiply.wavefronts = warps * stages * a.step * channels * 8;
   work.multiply.waits = stages;
-  work.stored_bytes = 4.0 * a.sums() * a.channels() / static_cast<double>(a.turns());
+  work.stored_bytes = 4.0 * a.sums().words() / a.chunks() / static_cast<double>(a.turns());
   work.pieces = work.stored_bytes / 4 / a.channels();
   return work;
 }
@@ -86,8 +87,6 @@ class DepthwiseWeightGradientOfHalves final : public KernelAlgorithmOf<Depthwise
             {needs_sm80(device), takes_gradients_of_weights(a), takes_depthwise(a), fits_extents(a)});
         !support)
       return support;
-    if (a.layout == Layout::nhwc)
-      if (Support support = takes_channels_in_eights(a); !support) return support;
     if (a.dtype.x == DType::f32) return Support::no("it is for x and dy in half precision");
     if (a.layout == Layout::nhwc)
       if (Support support = takes_channels_in_eights(a); !support) return support;
@@ -127,22 +126,9 @@ class DepthwiseWeightGradientOfHalves final : public KernelAlgorithmOf<Depthwise
                                    needs_in_words(kernel, target)));
   }
   LaunchPlan launch(const DepthwiseWeightGradientHalf& kernel, const DeviceInfo& device) const override {
-    const auto pointer = [](Operand operand, const char* type = "const void*") -> Argument {
-      return Pointer{operand, type};
-    };
-    LaunchPlan plan =
-        plan_of(kernel, {.flagged = false}, device, {static_cast<unsigned>(kernel.all_blocks())},
-                {pointer(Operand::x), pointer(Operand::dy), pointer(Operand::partial_sums, "float*")});
-    plan.pack.clear();
-    plan.workspace.push_back(
-        {Operand::partial_sums, static_cast<std::size_t>(kernel.partial_words()) * sizeof(float)});
-    plan.run.emplace_back(KernelLaunch{
-        LaunchPlan::kAddUp,
-        {static_cast<unsigned>(kernel.add_chunks() * (kernel.taps() + (kernel.bias ? 1 : 0)))},
-        {static_cast<unsigned>(DepthwiseWeightGradientHalf::kAddThreads)},
-        sizeof(float) * DepthwiseWeightGradientHalf::kAddThreads,
-        {pointer(Operand::partial_sums, "const float*"), pointer(Operand::x), pointer(Operand::dy),
-         pointer(Operand::dw, "void*"), pointer(Operand::dbias, "void*")}});
+    LaunchPlan plan = plan_of(kernel, {.flagged = false}, device,
+                              {static_cast<unsigned>(kernel.all_blocks())}, sums_arguments());
+    add_up_behind(plan, kernel.partial_words(), blocks_of_fours(kernel.rank_fours()), kAddThreads);
     return plan;
   }
   TileWork counted(const DepthwiseWeightGradientHalf& kernel) const override { return work_of(kernel); }

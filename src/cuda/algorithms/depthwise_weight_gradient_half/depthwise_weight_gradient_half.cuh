@@ -1,5 +1,5 @@
-// Gradients of depthwise weights in half precision on tensor cores, strides of 1. Eight
-// columns of dy from 8b on meet sixteen of x from there on, and the products of all pairs of them have the
+// Gradients of depthwise weights in half precision on tensor cores, strides of 1. Eight columns of dy from
+// 8b on meet sixteen of x from there on, and the products of all pairs of them have the
 // taps on their diagonals: dw[r][s] is the sum over i of C_r[i + s][i], where
 //
 //   C_r[j][i] = sum over blocks b and rows p of x[p + r][8b + j] * dy[p][8b + i]
@@ -8,12 +8,11 @@
 // of several that go down their images together. Nearly half of what is multiplied counts, and everything is
 // read once:
 //
-//   x, dy  16 bytes a thread: 8 channels of 2 columns --> planes of channels in shared memory, `step` rows;
-//   in
-//          NCHW 8 bytes, of planes as they are
-//   a warp: a channel or some; a row of x is an operand of all filter rows at once, of dy the rows that it
-//   meets
-//           stay in registers
+//   x, dy   NHWC: 16 bytes a thread, 8 channels of 2 columns; NCHW: 8 bytes of a plane as it is
+//           --> planes of channels in shared memory, `step` rows of each
+//   a warp  a channel or some: a row of x is an operand of all filter rows at once, and the rows of dy that
+//   it
+//           meets stay in registers
 //
 // In the end diagonals are added. `split` blocks share the strips: add_up_depthwise_weight_gradient_half adds
 // their sums in the order of their ranks and rounds once, the same bits every time. Zeros stand for the
@@ -21,7 +20,7 @@
 #include "cuda/algorithms/depthwise_weight_gradient_half/load.cuh"
 #include "cuda/algorithms/depthwise_weight_gradient_half/load_planes.cuh"
 #include "cuda/ptx/grid.cuh"
-#include "cuda/tile/depthwise_sums.cuh"
+#include "cuda/tile/weight_sums.cuh"
 
 namespace convtune::depthwise_weight_gradient_half {
 
@@ -169,18 +168,16 @@ __global__ void __launch_bounds__(config.threads(), config.blocks)
     }
   }
   warp.leave(reinterpret_cast<float*>(memory) + static_cast<int>(threadIdx.x) / 32 * (config.kSumBytes / 4),
-             partial + static_cast<long long>(rank) * config.rank_words(), chunk * config.channels());
+             partial + 4LL * rank * config.rank_fours(), chunk * config.channels());
 }
 
 // The sums of all blocks, added up.
 template <DepthwiseWeightGradientHalf config>
-__global__ void __launch_bounds__(config.kAddThreads)
+__global__ void __launch_bounds__(kAddThreads)
     add_up_depthwise_weight_gradient_half(const float* __restrict__ partial, const void* __restrict__ x,
                                           const void* __restrict__ dy, void* __restrict__ dw,
                                           void* __restrict__ dbias) {
-  ptx::wait_for_earlier_grids(partial);
-  extern __shared__ __align__(16) float shares[];
-  add_up_depthwise<config>(partial, x, dy, dw, dbias, shares);
+  add_up_ranks<config>(partial, x, dy, dw, dbias);
 }
 
 // Gradients of weights need none.

@@ -4,6 +4,7 @@
 
 #include "cuda/tile/arithmetic.h"
 #include "cuda/tile/conv_extents.h"
+#include "cuda/tile/weight_sums.h"
 
 namespace convtune {
 
@@ -67,20 +68,19 @@ struct DepthwiseWeightGradientSm80 {
   constexpr int load_bytes() const { return width * size(); }
   constexpr int load_words() const { return ceil_div(load_bytes(), 4); }
 
-  // ---- Partial sums, as floats: [rank][tap, and behind them the bias][channel of all chunks] ----
+  // ---- Partial sums of each rank ----
   constexpr int taps() const { return conv.r * conv.s; }
-  constexpr int sums() const { return taps() + 1; }
   constexpr int all_channels() const { return chunks() * channels(); }
-  constexpr int rank_words() const { return sums() * all_channels(); }
-  constexpr long long partial_words() const { return 1LL * split * rank_words(); }
+  constexpr DepthwiseSums sums() const { return {conv.c, all_channels(), taps(), true}; }
+  constexpr long long rank_fours() const { return sums().words() / 4; }
+  constexpr long long weight_of(long long four, int i) const {
+    return sums().weight_of(static_cast<int>(4 * four) + i);
+  }
+  constexpr long long partial_words() const { return 1LL * split * sums().words(); }
 
   // ---- Shared memory: sums of a row of taps, [tap and channel of a thread][thread] ----
   constexpr int exchanged() const { return conv.s * width; }
   constexpr long long smem_bytes() const { return 4LL * exchanged() * threads(); }
-
-  // ---- The kernel that adds up: a block has kAdded channels of one tap, in kRanks shares ----
-  static constexpr int kAdded = 32, kRanks = 8, kAddThreads = kAdded * kRanks;
-  constexpr int add_chunks() const { return ceil_div(conv.c, kAdded); }
 
   // ---- Cost ----
   constexpr int used_rows() const {
@@ -97,7 +97,7 @@ struct DepthwiseWeightGradientSm80 {
   constexpr int products() const { return rows * taps() * width; }
   constexpr int registers() const {  // about: ptxas decides
     const int window = width * used_rows() * used_places();
-    return 46 + width * (sums() + rows) + window + greater(window - 30, 0) +
+    return 46 + width * (taps() + 1 + rows) + window + greater(window - 30, 0) +
            3 * ahead * loads() * load_words() / 2 + input_rows() / 4;
   }
   constexpr int register_limit() const { return registers_by_quarters(threads(), blocks); }
@@ -112,7 +112,7 @@ struct DepthwiseWeightGradientSm80 {
            input_rows() <= kMostInputRows && 1LL * input_rows() * places() <= kMostWindow &&
            taps() <= kMostTaps && 1LL * products() * period() <= kMostProducts &&
            registers() <= register_limit() && 1LL * input_rows() * conv.w * conv.c < (1 << 28) &&
-           strips() < (1LL << 30) && partial_words() < (1LL << 30) && conv.offsets_are_ints();
+           strips() < (1LL << 30) && 4 * partial_words() <= kMostPartialBytes && conv.offsets_are_ints();
   }
   static constexpr int kMostInputRows = 32;  // that have a bit each
   static constexpr int kMostRows = 8, kMostThreads = 512, kMostTaps = 128, kMostWindow = 256;

@@ -9,6 +9,7 @@
 #include "contract/abilities.h"
 #include "cuda/algorithms/algorithms.h"
 #include "cuda/algorithms/depthwise_weight_gradient_sm80/config.h"
+#include "cuda/launch/add_up_step.h"
 #include "cuda/launch/extents.h"
 #include "cuda/launch/kernel_algorithm.h"
 #include "cuda/launch/tile_work.h"
@@ -37,7 +38,7 @@ TileWork work_of(const DepthwiseWeightGradientSm80& a) {
       warps * (120 + loads * 3.5 +
                outputs * (a.products() + 1.0 * a.width * a.rows + widened + (a.ahead - 1.0) * a.loads() + 8));
   work.multiply.wavefronts = warps * loads * a.load_words();
-  work.stored_bytes = 4.0 * a.rank_words() / a.chunks() / static_cast<double>(a.turns());
+  work.stored_bytes = 4.0 * a.sums().words() / a.chunks() / static_cast<double>(a.turns());
   work.pieces = work.stored_bytes / 4 / a.channels();
   return work;
 }
@@ -145,22 +146,9 @@ class DepthwiseWeightGradient final : public KernelAlgorithmOf<DepthwiseWeightGr
                     kernel.conv.q, kernel.conv.p, kernel.strips(), needs_in_words(kernel, target)));
   }
   LaunchPlan launch(const DepthwiseWeightGradientSm80& kernel, const DeviceInfo& device) const override {
-    const auto pointer = [](Operand operand, const char* type = "const void*") -> Argument {
-      return Pointer{operand, type};
-    };
-    LaunchPlan plan =
-        plan_of(kernel, {.flagged = false}, device, {static_cast<unsigned>(kernel.all_blocks())},
-                {pointer(Operand::x), pointer(Operand::dy), pointer(Operand::partial_sums, "float*")});
-    plan.pack.clear();
-    plan.workspace.push_back(
-        {Operand::partial_sums, static_cast<std::size_t>(kernel.partial_words()) * sizeof(float)});
-    plan.run.emplace_back(KernelLaunch{
-        LaunchPlan::kAddUp,
-        {static_cast<unsigned>(kernel.add_chunks() * kernel.sums())},
-        {static_cast<unsigned>(DepthwiseWeightGradientSm80::kAddThreads)},
-        sizeof(float) * DepthwiseWeightGradientSm80::kAddThreads,
-        {pointer(Operand::partial_sums, "const float*"), pointer(Operand::x), pointer(Operand::dy),
-         pointer(Operand::dw, "void*"), pointer(Operand::dbias, "void*")}});
+    LaunchPlan plan = plan_of(kernel, {.flagged = false}, device,
+                              {static_cast<unsigned>(kernel.all_blocks())}, sums_arguments());
+    add_up_behind(plan, kernel.partial_words(), blocks_of_fours(kernel.rank_fours()), kAddThreads);
     return plan;
   }
   TileWork counted(const DepthwiseWeightGradientSm80& kernel) const override { return work_of(kernel); }

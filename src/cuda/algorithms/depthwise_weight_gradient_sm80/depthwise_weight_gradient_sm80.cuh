@@ -16,7 +16,7 @@
 // of them. A sum that is NaN is computed again, of the products alone that there are.
 #include "cuda/algorithms/depthwise_weight_gradient_sm80/load.cuh"
 #include "cuda/ptx/grid.cuh"
-#include "cuda/tile/depthwise_sums.cuh"
+#include "cuda/tile/weight_sums.cuh"
 
 namespace convtune::depthwise_weight_gradient_sm80 {
 
@@ -199,7 +199,7 @@ __global__ void __launch_bounds__(config.threads(), config.blocks)
                        channel);
     mine.add(sums);
   }
-  float* const to = partial + static_cast<long long>(rank) * config.rank_words();
+  float* const to = partial + 4LL * rank * config.rank_fours();
 #pragma unroll
   for (int r = 0; r < a.r; ++r) leave<config, a.s>(sums.taps[r], shared, to, r * a.s, first_channel);
   leave<config, 1>(sums.bias, shared, to, config.taps(), first_channel);
@@ -207,13 +207,11 @@ __global__ void __launch_bounds__(config.threads(), config.blocks)
 
 // The sums of all blocks, added up.
 template <DepthwiseWeightGradientSm80 config>
-__global__ void __launch_bounds__(config.kAddThreads)
+__global__ void __launch_bounds__(kAddThreads)
     add_up_depthwise_weight_gradient_sm80(const float* __restrict__ partial, const void* __restrict__ x,
                                           const void* __restrict__ dy, void* __restrict__ dw,
                                           void* __restrict__ dbias) {
-  ptx::wait_for_earlier_grids(partial);
-  extern __shared__ __align__(16) float shares[];
-  add_up_depthwise<config>(partial, x, dy, dw, dbias, shares);
+  add_up_ranks<config>(partial, x, dy, dw, dbias);
 }
 
 // Gradients of weights need none.

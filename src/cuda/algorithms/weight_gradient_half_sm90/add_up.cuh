@@ -4,29 +4,9 @@
 #pragma once
 
 #include "cuda/algorithms/weight_gradient_half_sm90/load.cuh"
-#include "cuda/tile/element.cuh"
+#include "cuda/tile/weight_sums.cuh"
 
 namespace convtune::weight_gradient_half_sm90 {
-
-// A gradient in plain fp32, without padding: what is computed where a sum is no number, since tensor cores
-// multiply the zeros of padding by what may be infinite. Once the sum is no number it stays so.
-template <WeightGradientHalfSm90 config>
-__device__ __noinline__ float exact_gradient(const void* __restrict__ x, const void* __restrict__ dy,
-                                             int filter, int channel, int tap) {
-  constexpr ConvExtents a = config.conv;
-  const WeightGradientHalfSm90::Reach reach = config.reach(tap * config.channel_blocks());
-  float sum = 0;
-#pragma unroll 1
-  for (int pixel = 0; pixel < config.all_pixels() && sum == sum; ++pixel) {
-    const WeightGradientHalfSm90::Pixel first = config.first_tap(pixel);
-    const int frame = first.frame + reach.frames, row = first.row + reach.rows,
-              column = first.column + reach.columns;
-    if (frame < 0 || frame >= a.d || row < 0 || row >= a.h || column < 0 || column >= a.w) continue;
-    const float number = load_element<a.x_type>(x, a.input_offset(first.image, channel, frame, row, column));
-    sum = fmaf(load_element<a.y_type>(dy, static_cast<long long>(pixel) * a.k + filter), number, sum);
-  }
-  return sum;
-}
 
 // Sums of so many floats that lie beside each other, from `offset` of places of a tile on: the part `adder`
 // of all places, which are dealt out to `adders` one after the other.
@@ -65,15 +45,23 @@ __device__ void add_up(const void* __restrict__ x, const void* __restrict__ dy,
                        const float* __restrict__ partial, void* __restrict__ dw) {
   constexpr ConvExtents a = config.conv;
   constexpr int kFilters = config.added_filters(), kTaps = config.added_taps(), kBlock = config.kBlock;
-  constexpr int kAdders = config.adders(), kAtOnce = config.kAddThreads / kAdders;
+  constexpr int kAdders = config.adders(), kAtOnce = kAddThreads / kAdders;
   constexpr int kRun = kBlock * kTaps, kAll = kFilters * kRun;
   __shared__ float sums[kAll];
-  __shared__ float parts[kAdders > 1 ? 4 * config.kAddThreads : 1];
+  __shared__ float parts[kAdders > 1 ? 4 * kAddThreads : 1];
+  // A tile's filters; or, of parts of tiles alone, all filters and channels.
   const int block = static_cast<int>(blockIdx.x) / config.tap_blocks();
+  int end_filter = a.k;
   const int first_tap = static_cast<int>(blockIdx.x) % config.tap_blocks() * kTaps;
   const int taps = lesser(kTaps, config.taps() - first_tap);
-  const int first_filter = block / config.channel_blocks() * kFilters;
-  const int channel_block = block % config.channel_blocks();
+  int first_filter = block / config.channel_blocks() * kFilters;
+  int channel_block = block % config.channel_blocks();
+  if constexpr (config.whole > 0) {
+    const int tile = config.whole + block / config.tile_filters();
+    first_filter = config.first_filter(tile) + block % config.tile_filters() * kFilters;
+    end_filter = lesser(config.first_filter(tile) + config.tile_rows(), a.k);
+    channel_block = tile % config.channel_blocks();
+  }
   const int first_channel = channel_block * kBlock, channels = lesser(kBlock, a.c - first_channel);
   const int adder = static_cast<int>(threadIdx.x) / kAtOnce, mine = static_cast<int>(threadIdx.x) % kAtOnce;
 #pragma unroll 1
@@ -81,7 +69,7 @@ __device__ void add_up(const void* __restrict__ x, const void* __restrict__ dy,
     const int i = first + mine;
     const int of_filter = i / (kRun / 4), tap = i % (kRun / 4) / (kBlock / 4), channel = i % (kBlock / 4) * 4;
     const int filter = first_filter + of_filter;
-    const bool real = i < kAll / 4 && filter < a.k && channel < channels && tap < taps;
+    const bool real = i < kAll / 4 && filter < end_filter && channel < channels && tap < taps;
     float four[4] = {};
     if (real) {
       const int tile = config.tile_of(filter, first_tap + tap, channel_block);
@@ -101,31 +89,59 @@ __device__ void add_up(const void* __restrict__ x, const void* __restrict__ dy,
     }
     if (real && adder == 0)
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        if (four[j] != four[j] && channel + j < channels)
-          four[j] = exact_gradient<config>(x, dy, filter, first_channel + channel + j, first_tap + tap);
-        sums[of_filter * kRun + (channel + j) * kTaps + tap] = four[j];
-      }
+      for (int j = 0; j < 4; ++j) sums[of_filter * kRun + (channel + j) * kTaps + tap] = four[j];
     __syncthreads();  // nobody reads the parts any more, and the last sums are there for all
   }
 #pragma unroll 1
-  for (int i = static_cast<int>(threadIdx.x); i < kAll; i += config.kAddThreads) {
+  for (int first = 0; first < kAll; first += kAddThreads) {
+    const int i = first + static_cast<int>(threadIdx.x);
     const int filter = first_filter + i / kRun, channel = i % kRun / kTaps, tap = i % kTaps;
-    if (filter < a.k && channel < channels && tap < taps)
-      store_element<a.x_type>(
-          dw, (1LL * filter * a.c + first_channel + channel) * config.taps() + first_tap + tap, sums[i]);
+    const bool real = i < kAll && filter < end_filter && channel < channels && tap < taps;
+    const long long weight = (1LL * filter * a.c + first_channel + channel) * config.taps() + first_tap + tap;
+    store_gradient<config, a.x_type, kAddThreads>(x, dy, dw, nullptr, real ? weight : -1, real ? sums[i] : 0);
   }
 }
 
 // The gradients of biases: a thread a filter.
 template <WeightGradientHalfSm90 config>
 __device__ void add_up_biases(const float* __restrict__ partial, void* __restrict__ dbias) {
-  const int filter = static_cast<int>(blockIdx.x) * config.kAddThreads + static_cast<int>(threadIdx.x);
-  if (filter >= config.conv.k || dbias == nullptr) return;
+  const int filter = static_cast<int>(blockIdx.x) * kAddThreads + static_cast<int>(threadIdx.x);
+  const int tile = filter / config.tile_rows() * config.column_tiles();
+  if (filter >= config.conv.k || tile < config.whole || dbias == nullptr) return;
   float sum[1];
-  add_places<config>(sum, partial, filter / config.tile_rows() * config.column_tiles(),
-                     config.row_sums_at() + filter % config.tile_rows());
+  add_places<config>(sum, partial, tile, config.row_sums_at() + filter % config.tile_rows());
   store_element<config.conv.bias_type>(dbias, filter, sum[0]);
+}
+
+// Gradients of whole tiles that are NaN, computed again.
+template <WeightGradientHalfSm90 config>
+__device__ void check_whole(const float* __restrict__ partial, const void* __restrict__ x,
+                            const void* __restrict__ dy, void* __restrict__ dw) {
+  constexpr ConvExtents a = config.conv;
+  constexpr int kRun = config.kBlock * config.window_taps(), kAll = config.tile_rows() * kRun;
+  const int thread = static_cast<int>(threadIdx.x), flags = config.tile_flags();
+  const int first_tile = static_cast<int>(blockIdx.x - config.add_blocks()) * config.checked_tiles();
+  const int tiles = lesser(config.checked_tiles(), config.whole - first_tile);
+  const bool mine =
+      thread < tiles * flags && partial[config.flags_at() + 1LL * first_tile * flags + thread] != 0;
+  if (!__syncthreads_or(mine)) return;
+#pragma unroll 1
+  for (int tile = 0; tile < tiles; ++tile) {
+    if (!__syncthreads_or(mine && thread / flags == tile)) continue;
+    const int first_filter = config.first_filter(first_tile + tile);
+    const int first_channel = config.window_channel(first_tile + tile);
+#pragma unroll 1
+    for (int first = 0; first < kAll; first += kAddThreads) {
+      const int filter = first_filter + (first + thread) / kRun;
+      const int channel = first_channel + (first + thread) % kRun / config.window_taps();
+      const bool real = first + thread < kAll && filter < a.k && channel < a.c;
+      const long long weight =
+          (1LL * filter * a.c + channel) * config.window_taps() + (first + thread) % config.window_taps();
+      const float sum = real ? load_element<a.x_type>(dw, weight) : 0;
+      store_gradient<config, a.x_type, kAddThreads>(x, dy, dw, nullptr, real && sum != sum ? weight : -1,
+                                                    sum);
+    }
+  }
 }
 
 }  // namespace convtune::weight_gradient_half_sm90

@@ -5,8 +5,8 @@
 
 #include "cuda/tile/arithmetic.h"
 #include "cuda/tile/conv_extents.h"
-#include "cuda/tile/packed.h"
 #include "cuda/tile/smem.h"
+#include "cuda/tile/weight_sums.h"
 
 namespace convtune {
 
@@ -15,7 +15,7 @@ struct WeightGradientHalfSm90 {
   bool bias = false;  // not a choice: the gradient of the bias is wanted, too
   int filter_groups = 2, column_groups = 1, row_blocks = 1, columns = 256, pixels = 64, window = 0,
       stages = 4;
-  int blocks = 132;
+  int blocks = 132, whole = 0;
   bool aligned = true;  // not a choice: x and dy begin at multiples of 16 bytes
   static constexpr const char* kName = "WeightGradientHalfSm90";
   template <class Self, class F>
@@ -31,6 +31,8 @@ struct WeightGradientHalfSm90 {
           "rows of y of a stage, for which x comes once for all taps; 0: pixels, and x for each tap");
     field("stages", self.stages, 2, 8, "stages kept at once");
     field("blocks", self.blocks, 1, kMostBlocks, "blocks that share all products evenly");
+    field("whole", self.whole, 0, 1 << 20,
+          "tiles, the first, of which a block has all products and stores the gradients; with a window");
     field("aligned", self.aligned);
   }
   static constexpr int kMostBlocks = 4096;
@@ -86,8 +88,9 @@ struct WeightGradientHalfSm90 {
     return round_up(positions() + (conv.r - 1) * pitch() + conv.s - 1, 8);
   }
 
-  // ---- Tiles. All chunks of all tiles, a tile's one after the other, are dealt out to the blocks evenly:
-  // a block has a part of a tile, or the end of one and the beginning of the next, or whole ones between ----
+  // ---- Tiles. The first are whole ones, which the blocks take in turns. All chunks of the others, a tile's
+  // one after the other, are dealt out to the blocks evenly: a block has a part of a tile, or the end of one
+  // and the beginning of the next, or all of some between ----
   constexpr int consumers() const { return filter_groups * column_groups; }
   constexpr int consumer_rows() const { return kBlock * row_blocks; }
   constexpr int tile_rows() const { return filter_groups * consumer_rows(); }
@@ -112,24 +115,32 @@ struct WeightGradientHalfSm90 {
     return window > 0 ? tap % (conv.r * conv.s) : (tap * channel_blocks() + channel_block) % tile_blocks();
   }
   constexpr int threads() const { return 128 * (consumers() + 1); }
+  constexpr int resident() const { return 1; }                     // block on a multiprocessor
   constexpr int sums() const { return row_blocks * columns / 2; }  // registers of a thread
 
-  constexpr long long work() const { return tiles() * chunks(); }
-  constexpr long long first_work(int block) const { return work() * block / blocks; }
+  constexpr int split_tiles() const { return tiles() - whole; }
+  constexpr long long work() const { return split_tiles() * chunks(); }
+  constexpr int sharers() const { return work() < blocks ? static_cast<int>(work()) : blocks; }
+  constexpr long long first_work(int block) const {
+    return block < sharers() ? work() * block / sharers() : work();
+  }
   // The block that has a piece of work, and so the first and the last that share a tile.
   constexpr int block_of(long long piece) const {
-    return static_cast<int>(((piece + 1) * blocks - 1) / work());
+    return static_cast<int>(((piece + 1) * sharers() - 1) / work());
   }
-  constexpr int first_sharer(int tile) const { return block_of(tile * chunks()); }
-  constexpr int last_sharer(int tile) const { return block_of((tile + 1) * chunks() - 1); }
+  constexpr int first_sharer(int tile) const { return block_of((tile - whole) * chunks()); }
+  constexpr int last_sharer(int tile) const { return block_of((tile - whole + 1) * chunks() - 1); }
 
   // ---- Partial sums in memory, in words: from tile to tile and from block to block it goes one place on,
   // so that each part of a tile has a place of its own. [place][row][column], then of each row the sum of dy,
-  // which tiles of the first columns have ----
-  constexpr int place(int block, int tile) const { return block + tile; }
-  constexpr int places() const { return blocks + tiles() - 1; }
+  // which tiles of the first columns have. Behind all places each warp's word for a whole tile, 0 where none
+  // of its gradients is NaN ----
+  constexpr int place(int block, int tile) const { return block + tile - whole; }
+  constexpr int places() const { return split_tiles() > 0 ? sharers() + split_tiles() - 1 : 0; }
   constexpr long long place_words() const { return 1LL * tile_rows() * (tile_columns() + (bias ? 1 : 0)); }
-  constexpr long long partial_words() const { return places() * place_words(); }
+  constexpr long long flags_at() const { return places() * place_words(); }
+  constexpr int tile_flags() const { return 4 * consumers(); }
+  constexpr long long partial_words() const { return flags_at() + 1LL * whole * tile_flags(); }
   constexpr long long row_sums_at() const { return 1LL * tile_rows() * tile_columns(); }
 
   // ---- Describes where a tap of an output's window lies in x ----
@@ -187,26 +198,36 @@ struct WeightGradientHalfSm90 {
     return column_group * (window > 0 ? pitch() * kRowBytes : columns / kBlock * block_bytes());
   }
 
+  // ---- Gradients of a whole tile, which warps of the same 16 filters put into dw's order, eight filters at
+  // a time: a filter's are 16 bytes further on than a multiple of 128 ----
+  static constexpr int kStagedRows = 8;
+  constexpr int window_taps() const { return conv.r * conv.s; }
+  constexpr int staged_row_bytes() const { return kRowBytes * window_taps() + 16; }
+  constexpr int staged_bytes() const { return kStagedRows * staged_row_bytes(); }
+
   // ---- Shared memory, in bytes. The stages, and the ones by which the sums of dy are multiplied, begin at
   // multiples of 1024 ----
   static constexpr int kOnesBytes = 2048;
   struct Smem {
-    int stages, ones, full, empty;
+    int stages, ones, staged, full, empty;
     long long end;
   };
   constexpr Smem smem() const {
     SmemPlan plan;
     const int at = plan.take(1LL * stages * stage_bytes());
     const int ones = plan.take(bias ? kOnesBytes : 0);
+    const int staged = plan.take(whole > 0 ? 4 * filter_groups * staged_bytes() : 0);
     const int full = plan.take(8 * stages), empty = plan.take(8 * stages);
-    return {at, ones, full, empty, plan.end};
+    return {at, ones, staged, full, empty, plan.end};
   }
   constexpr long long smem_bytes() const { return smem().end; }
 
   // ---- The second kernel: a block adds up some filters' gradients of 64 channels at some taps, each of four
   // channels by so many threads as leave a thread few places to go through ----
-  static constexpr int kAddThreads = 256, kPlacesOfThread = 8, kMostAdders = 16, kMostTaps = 128;
-  constexpr int most_sharers() const { return ceil_div(blocks, tiles()) + 1; }  // of a tile
+  static constexpr int kPlacesOfThread = 8, kMostAdders = 16, kMostTaps = 128;
+  constexpr int most_sharers() const {
+    return ceil_div(sharers(), greater(split_tiles(), 1)) + 1;
+  }  // of a tile
   constexpr int adders() const {
     int some = 1;
     while (some < kMostAdders && some * kPlacesOfThread < most_sharers()) some *= 2;
@@ -217,10 +238,17 @@ struct WeightGradientHalfSm90 {
   constexpr int tap_blocks() const { return ceil_div(taps(), added_taps()); }
   constexpr int added_filters() const { return greater(added_at_once() / added_taps(), 1); }
   constexpr long long add_blocks() const {
-    return 1LL * ceil_div(conv.k, added_filters()) * channel_blocks() * tap_blocks();
+    return whole > 0 ? 1LL * split_tiles() * tile_filters() * tap_blocks()
+                     : 1LL * ceil_div(conv.k, added_filters()) * channel_blocks() * tap_blocks();
   }
-
-  constexpr Packed packed() const { return {.flagged = false}; }
+  constexpr int tile_filters() const { return ceil_div(tile_rows(), added_filters()); }  // added at once
+  // Blocks behind those look at the flags of so many whole tiles each, a flag a thread.
+  constexpr int checked_tiles() const { return kAddThreads / tile_flags(); }
+  constexpr int check_blocks() const { return ceil_div(whole, checked_tiles()); }
+  constexpr long long behind_blocks() const {
+    const long long of_weights = add_blocks() + check_blocks(), of_biases = ceil_div(conv.k, kAddThreads);
+    return bias && of_biases > of_weights ? of_biases : of_weights;
+  }
 
   // Tells whether the kernel compiles without spilling and a multiprocessor can hold a block of it.
   constexpr bool valid(long long smem_per_block) const {
@@ -230,12 +258,12 @@ struct WeightGradientHalfSm90 {
                        pixels != 64 || window > conv.p))
       return false;
     if (consumers() > 3 || sums() > (consumers() == 3 ? 96 : 128)) return false;
-    return all_pixels() < kInt && chunks() * tiles() < kInt && blocks <= work() &&
+    if (whole > 0 && (window == 0 || conv.t > 1 || whole > tiles())) return false;
+    return all_pixels() < kInt && chunks() * tiles() < kInt && blocks <= (whole > 0 ? whole : work()) &&
            smem_bytes() <= smem_per_block && partial_words() * 4 <= kMostPartialBytes &&
-           taps() <= kMostTaps && add_blocks() < kInt;
+           taps() <= kMostTaps && behind_blocks() < kInt;
   }
   static constexpr long long kInt = 1LL << 30;
-  static constexpr long long kMostPartialBytes = 256LL << 20;
 };
 
 }  // namespace convtune

@@ -12,7 +12,7 @@ struct Maps {
   ptx::TensorMap x, dy;
 };
 
-// A block's parts of tiles, one after the other:
+// A block's whole tiles and parts of others, one after the other:
 //   for (Part<config> part; part.exists(); part.next())
 template <WeightGradientHalfSm90 config>
 struct Part {
@@ -20,14 +20,24 @@ struct Part {
   int tile, chunk, left;  // the first chunk, and chunks of this block from it on
 
   __device__ Part() {
+    tile = static_cast<int>(blockIdx.x), chunk = 0, left = kChunks;
+    if (!is_whole()) begin_split();
+  }
+  __device__ void begin_split() {
     const int block = static_cast<int>(blockIdx.x);
     const long long first = config.first_work(block);
     left = static_cast<int>(config.first_work(block + 1) - first);
-    tile = static_cast<int>(first / kChunks), chunk = static_cast<int>(first % kChunks);
+    tile = config.whole + static_cast<int>(first / kChunks), chunk = static_cast<int>(first % kChunks);
   }
+  __device__ bool is_whole() const { return config.whole > 0 && tile < config.whole; }
   __device__ bool exists() const { return left > 0; }
   __device__ int end() const { return lesser(kChunks, chunk + left); }  // behind the last chunk
   __device__ void next() {
+    if (is_whole()) {
+      tile += config.blocks;
+      if (!is_whole()) begin_split();
+      return;
+    }
     left -= end() - chunk;
     chunk = 0, ++tile;
   }

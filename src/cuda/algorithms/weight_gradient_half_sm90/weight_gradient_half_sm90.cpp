@@ -10,6 +10,7 @@
 #include "contract/abilities.h"
 #include "cuda/algorithms/algorithms.h"
 #include "cuda/algorithms/weight_gradient_half_sm90/config.h"
+#include "cuda/launch/add_up_step.h"
 #include "cuda/launch/extents.h"
 #include "cuda/launch/kernel_algorithm.h"
 #include "cuda/launch/tile_work.h"
@@ -35,13 +36,15 @@ Support takes_half_gradient(const ConvProblem& problem) {
 // Parts of tiles that all blocks have together.
 double parts_of_tiles(const WeightGradientHalfSm90& a) {
   double parts = 0;
-  for (int tile = 0; tile < a.tiles(); ++tile) parts += a.last_sharer(tile) - a.first_sharer(tile) + 1;
+  for (int tile = a.whole; tile < a.tiles(); ++tile) parts += a.last_sharer(tile) - a.first_sharer(tile) + 1;
   return parts;
 }
 
-// A block's share of all chunks. The second kernel reads all partial sums and writes gradients.
+// A block's whole tiles, and its share of all other chunks. The second kernel reads all partial sums and
+// writes their gradients.
 TileWork work_of(const WeightGradientHalfSm90& a) {
-  const double steps = static_cast<double>(a.work()) / a.blocks;
+  const double whole = ceil_div(a.whole, a.blocks);
+  const double steps = whole * static_cast<double>(a.chunks()) + static_cast<double>(a.work()) / a.blocks;
   const int boxes = a.window > 0 ? 1 : a.tile_blocks();
   const double idle = a.window > 0 ? 0  // part of the columns, which is not loaded
                                    : 1 - 1.0 * a.all_blocks() / (a.column_tiles() * a.tile_blocks());
@@ -64,8 +67,13 @@ TileWork work_of(const WeightGradientHalfSm90& a) {
   const double stored = parts / a.blocks * sums;
   work.store.instructions = stored / 64 * 3;
   store_in_pieces(work, stored, kSumsPiece);
+  work.store.instructions += whole * (sums / 32 * 3 + sums / 256 * 12);
+  work.store.wavefronts += whole * (sums / 32 + sums / 64);
+  work.store.waits += whole * 4 * a.row_blocks;
+  work.stored_bytes += whole * 2 * sums;
   work.conversions = 1;
-  work.converted_bytes = 4 * parts * sums + 2.0 * static_cast<double>(a.conv.weights());
+  work.converted_bytes =
+      4 * parts * sums + 2.0 * static_cast<double>(a.conv.weights()) * a.split_tiles() / a.tiles();
   return work;
 }
 
@@ -175,40 +183,28 @@ class WeightGradientHalf final : public KernelAlgorithmOf<WeightGradientHalfSm90
         "columns a multiple of 64; 32, 64 or 128 pixels; a window for strides and dilations of 1 and "
         "filters of up to 3 rows, with a column_group for each, 64 columns for each tap of a row, and 64 "
         "pixels; at most 3 warpgroups, and 128 sums of a "
-        "thread (96 with 3 warpgroups); stages 2 to {}; at most {} blocks, as many as there are "
-        "chunks of pixels; partial sums of at most {} bytes; and {} bytes of shared memory",
-        kMostWgradStages, kernel.work(), WeightGradientHalfSm90::kMostPartialBytes, sm90_smem_per_block()));
+        "thread (96 with 3 warpgroups); stages 2 to {}; whole tiles with a window and filters of one frame, "
+        "at most {}; at most {} blocks, as many as there are whole tiles, or else chunks of pixels; "
+        "partial sums of at most {} bytes; and {} bytes of shared memory",
+        kMostWgradStages, kernel.tiles(),
+        kernel.whole > 0 ? static_cast<long long>(kernel.whole) : kernel.work(), kMostPartialBytes,
+        sm90_smem_per_block()));
   }
   LaunchPlan launch(const WeightGradientHalfSm90& kernel, const DeviceInfo& device) const override {
-    const auto pointer = [](Operand operand) { return Pointer{operand, "const void*"}; };
-    LaunchPlan plan;
-    plan.name = name(), plan.arch = device.isa;
-    plan.configs = {to_cuda(kernel)};
-    WeightGradientHalfSm90 any = kernel;
-    any.aligned = false;
-    plan.config_for_any_pointer = to_cuda(any);
-    plan.packed = kernel.packed();
-    plan.workspace.push_back(
-        {Operand::partial_sums, static_cast<std::size_t>(kernel.partial_words()) * sizeof(float)});
-    plan.run.emplace_back(KernelLaunch{LaunchPlan::kRun,
-                                       {static_cast<unsigned>(kernel.blocks)},
-                                       {static_cast<unsigned>(kernel.threads())},
-                                       static_cast<std::size_t>(kernel.smem_bytes()),
-                                       {maps_of(kernel), pointer(Operand::x), pointer(Operand::dy),
-                                        Pointer{Operand::partial_sums, "float*"}}});
-    plan.run.emplace_back(KernelLaunch{
-        LaunchPlan::kAddUp,
-        {static_cast<unsigned>(kernel.add_blocks()), kernel.bias ? 2u : 1u},
-        {WeightGradientHalfSm90::kAddThreads},
-        0,
-        {pointer(Operand::x), pointer(Operand::dy), Pointer{Operand::partial_sums, "const float*"},
-         Pointer{Operand::dw, "void*"}, Pointer{Operand::dbias, "void*"}}});
-    hold_resident(plan, 1);
+    std::vector<Argument> arguments = sums_arguments();
+    arguments.insert(arguments.begin(), maps_of(kernel));
+    for (const Operand gradient : {Operand::dw, Operand::dbias})
+      arguments.push_back(Pointer{gradient, "void*"});
+    LaunchPlan plan = plan_of(kernel, {.flagged = false}, device, {static_cast<unsigned>(kernel.blocks)},
+                              std::move(arguments));
+    add_up_behind(plan, kernel.partial_words(),
+                  {static_cast<unsigned>(kernel.behind_blocks()), kernel.bias ? 2u : 1u}, kAddThreads);
     return plan;
   }
   TileWork counted(const WeightGradientHalfSm90& kernel) const override { return work_of(kernel); }
   double flops(const ConvProblem&, const WeightGradientHalfSm90& a) const override {
-    return 2.0 * static_cast<double>(a.work()) * a.pixels * a.tile_rows() * a.tile_columns();
+    return 2.0 * a.tiles() * static_cast<double>(a.chunks()) * a.positions() * a.tile_rows() *
+           a.tile_columns();
   }
   std::optional<StageView> stages(const WeightGradientHalfSm90& kernel) const override {
     return stages_alone(kernel);
@@ -245,11 +241,13 @@ class WeightGradientHalf final : public KernelAlgorithmOf<WeightGradientHalfSm90
     const auto add = [&](WeightGradientHalfSm90 kernel) {
       if (kernel.all_pixels() >= WeightGradientHalfSm90::kInt) return;
       for (const int blocks : blocks_of(kernel, device.units))
-        for (kernel.blocks = blocks, kernel.stages = kMostWgradStages; kernel.stages >= 2; --kernel.stages)
-          if (kernel.valid(sm90_smem_per_block())) {
-            ranked.push_back(timed(kernel, a, target, kernel.blocks));
-            break;
-          }
+        for (const int whole : {0, kernel.tiles() / blocks * blocks}) {
+          if (whole > 0 && (kernel.window == 0 || kernel.conv.t > 1)) continue;
+          kernel.blocks = blocks, kernel.whole = whole, kernel.stages = kMostWgradStages;
+          while (kernel.stages >= 2 && !kernel.valid(sm90_smem_per_block())) --kernel.stages;
+          if (kernel.stages >= 2) ranked.push_back(timed(kernel, a, target, kernel.blocks));
+          if (kernel.tiles() < blocks) break;
+        }
     };
     WeightGradientHalfSm90 kernel = plain_of(a);
     for (const WgradShape& shape : kWgradShapes)
@@ -263,9 +261,7 @@ class WeightGradientHalf final : public KernelAlgorithmOf<WeightGradientHalfSm90
           continue;
         add(kernel);
       }
-    const std::vector<WeightGradientHalfSm90> plain = best_of(ranked, 1);
-    if (!kernel.can_have_window() || plain.empty())
-      return best_of(std::move(ranked), kMostCandidates, kHopeless);
+    if (!kernel.can_have_window()) return best_of(std::move(ranked), kMostCandidates, kHopeless);
     kernel.pixels = 64, kernel.column_groups = kernel.conv.r, kernel.columns = 64 * kernel.conv.s;
     for (kernel.filter_groups = 1; kernel.filter_groups <= 3; ++kernel.filter_groups)
       for (kernel.row_blocks = 1; kernel.row_blocks <= 2; ++kernel.row_blocks) {
@@ -276,11 +272,7 @@ class WeightGradientHalf final : public KernelAlgorithmOf<WeightGradientHalfSm90
         }
         kernel.window = 0;
       }
-    // A guess has no window, whose operands begin between exchanges: a search checks that before it is used.
-    std::vector<WeightGradientHalfSm90> best = best_of(std::move(ranked), kMostCandidates - 1, kHopeless);
-    std::erase_if(best, [&](const auto& one) { return to_config(one) == to_config(plain.front()); });
-    best.insert(best.begin(), plain.front());
-    return best;
+    return best_of(std::move(ranked), kMostCandidates, kHopeless);
   }
 };
 

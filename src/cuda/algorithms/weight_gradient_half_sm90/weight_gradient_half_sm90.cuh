@@ -16,21 +16,17 @@
 // Sums are over many pixels, and of few tiles: all chunks of pixels of all tiles are dealt out to the blocks
 // evenly (config.h). A block leaves its sums of a part of a tile in memory, in fp32, and
 // add_up_weight_gradient_half_sm90 adds those of a tile in the order of the blocks and rounds once
-// (add_up.cuh): the same bits in every run.
+// (add_up.cuh): the same bits in every run. Where tiles are more than blocks, with a window, most of them are
+// whole: a block has all taps and pixels of some filters and channels, and stores gradients (store.cuh).
 //
 // The gradient of a bias is one more product, of dy and ones, in tiles of the first columns.
 #include "cuda/algorithms/weight_gradient_half_sm90/add_up.cuh"
+#include "cuda/algorithms/weight_gradient_half_sm90/store.cuh"
 #include "cuda/ptx/grid.cuh"
 #include "cuda/ptx/wgmma_half_turned.cuh"
 #include "cuda/tile/consumers.cuh"
-#include "cuda/tile/pack.cuh"
 
 namespace convtune::weight_gradient_half_sm90 {
-
-template <WeightGradientHalfSm90 config>
-using Sums = float[config.row_blocks][config.columns / 2];
-template <WeightGradientHalfSm90 config>
-using RowSums = float[config.row_blocks][4];
 
 // A consumer's products of chunks, as many as `count`, and with kRowSums the sums of dy.
 template <WeightGradientHalfSm90 config, bool kRowSums>
@@ -79,7 +75,8 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, RowSums<config>& ro
 }
 
 template <WeightGradientHalfSm90 config>
-__device__ void consume(float* __restrict__ partial, unsigned smem, int consumer) {
+__device__ void consume(float* __restrict__ partial, void* __restrict__ dw, void* __restrict__ dbias,
+                        unsigned smem, int consumer) {
   const int warp = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / 32 % 4, 0);
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int first_row = consumer % config.filter_groups * config.consumer_rows();
@@ -95,6 +92,13 @@ __device__ void consume(float* __restrict__ partial, unsigned smem, int consumer
       multiply<config, config.bias>(sums, row_sums, ring, smem, first_row, column_group, count);
     else
       multiply<config, false>(sums, row_sums, ring, smem, first_row, column_group, count);
+    if constexpr (config.whole > 0)
+      if (part.is_whole()) {
+        float* const flags = partial + config.flags_at() + 1LL * part.tile * config.tile_flags();
+        store_whole<config>(sums, dw, flags + 4 * consumer + warp, smem, part.tile, first_row, column_group);
+        if (config.bias && has_row_sums) store_biases<config>(row_sums, dbias, part.tile, first_row);
+        continue;
+      }
     const int row = first_row + 16 * warp + lane / 4, column = first_column + lane % 4 * 2;
     float* const place =
         partial + config.place(static_cast<int>(blockIdx.x), part.tile) * config.place_words();
@@ -117,7 +121,8 @@ __device__ void consume(float* __restrict__ partial, unsigned smem, int consumer
 template <WeightGradientHalfSm90 config>
 __global__ void __launch_bounds__(config.threads(), 1)
     weight_gradient_half_sm90(const __grid_constant__ Maps maps, const void* __restrict__ x,
-                              const void* __restrict__ dy, float* __restrict__ partial) {
+                              const void* __restrict__ dy, float* __restrict__ partial, void* __restrict__ dw,
+                              void* __restrict__ dbias) {
   extern __shared__ __align__(1024) unsigned char memory[];
   constexpr auto kAt = config.smem();
   using R = ConsumerRegisters<config.consumers()>;
@@ -153,30 +158,29 @@ __global__ void __launch_bounds__(config.threads(), 1)
     }
   } else {
     if constexpr (R::kMove) ptx::take_registers<R::kMultiplying>();
-    consume<config>(partial, smem, warpgroup);
+    consume<config>(partial, dw, dbias, smem, warpgroup);
   }
 }
 
 // Gradients of weights, by the blocks that come first, and of biases.
 template <WeightGradientHalfSm90 config>
-__global__ void __launch_bounds__(config.kAddThreads)
-    add_up_weight_gradient_half_sm90(const void* __restrict__ x, const void* __restrict__ dy,
-                                     const float* __restrict__ partial, void* __restrict__ dw,
+__global__ void __launch_bounds__(kAddThreads)
+    add_up_weight_gradient_half_sm90(const float* __restrict__ partial, const void* __restrict__ x,
+                                     const void* __restrict__ dy, void* __restrict__ dw,
                                      void* __restrict__ dbias) {
   ptx::wait_for_earlier_grids(partial);
   if (config.bias && blockIdx.y > 0) {
-    if (static_cast<int>(blockIdx.x) < ceil_div(config.conv.k, config.kAddThreads))
+    if (static_cast<int>(blockIdx.x) < ceil_div(config.conv.k, kAddThreads))
       add_up_biases<config>(partial, dbias);
-  } else {
-    add_up<config>(x, dy, partial, dw);
+  } else if (blockIdx.x < config.add_blocks()) {
+    if constexpr (config.split_tiles() > 0) add_up<config>(x, dy, partial, dw);
+  } else if constexpr (config.whole > 0) {
+    check_whole<config>(partial, x, dy, dw);
   }
 }
 
-// Nothing: there are no weights to pack.
+// Gradients of weights need none.
 template <WeightGradientHalfSm90 config>
-__global__ void __launch_bounds__(kPackThreads)
-    pack_weight_gradient_half_sm90(unsigned* __restrict__ packed) {
-  if (config.packed().words() > 0) packed[0] = 0;
-}
+__global__ void pack_weight_gradient_half_sm90() {}
 
 }  // namespace convtune::weight_gradient_half_sm90

@@ -6,6 +6,7 @@
 #include "cuda/tile/arithmetic.h"
 #include "cuda/tile/conv_extents.h"
 #include "cuda/tile/smem.h"
+#include "cuda/tile/weight_sums.h"
 
 namespace convtune {
 
@@ -125,12 +126,8 @@ struct WeightGradientSm80 {
   constexpr int chunk_fours() const { return thread_fours() * threads(); }
   constexpr long long rank_fours() const { return 1LL * chunks() * chunk_fours(); }
   constexpr long long partial_words() const { return 4 * rank_fours() * split; }
-  // A block of the kernel that adds up has kAdded fours, in kRanks shares.
-  static constexpr int kAdded = 16, kRanks = 16, kAddThreads = kAdded * kRanks;
-  constexpr long long add_blocks() const { return ceil_div(rank_fours(), static_cast<long long>(kAdded)); }
-
   // Returns the weight whose gradient element i of four `four` of a thread is, or -1; behind all weights: the
-  // bias of a filter.
+  // bias of a filter. Below: of a rank's four.
   constexpr long long weight_of(int chunk, int thread, int four, int i) const {
     const int lane = thread % 32, warp = thread / 32;
     const int m = warp % warps_m, o = warp / warps_m % warps_o, r = warp / warps_m / warps_o;
@@ -149,6 +146,11 @@ struct WeightGradientSm80 {
         first_channel(filter_chunk, octet_chunk) + of_pixel - filter / group_filters() * group_channels();
     if (row >= conv.r || s >= conv.s || channel < 0 || channel >= group_channels()) return -1;
     return ((1LL * filter * group_channels() + channel) * conv.r + row) * conv.s + s;
+  }
+
+  constexpr long long weight_of(long long four, int i) const {
+    const int of_chunk = static_cast<int>(four % chunk_fours());
+    return weight_of(static_cast<int>(four / chunk_fours()), of_chunk % threads(), of_chunk / threads(), i);
   }
 
   constexpr int registers() const {  // about: ptxas decides
@@ -170,12 +172,12 @@ struct WeightGradientSm80 {
            filters % (16 * warps_m) == 0 && octets % warps_o == 0 && octets <= all_octets() &&
            (of_one_group() ? conv.groups == 1 || group_filters() % filters == 0
                            : octets == all_octets() && filters % greater(group_filters(), 16) == 0 &&
-                                 (sixteens() == 1 || sixteens() * 16 <= group_filters())) &&
+                                 (sixteens() == 1 || group_filters() % (16 * sixteens()) == 0)) &&
            conv.r % warps_r == 0 && warps() <= 16 && sums() <= kMostSums;
   }
   constexpr bool valid(long long smem_per_block) const {
     return possible() && smem_bytes() <= smem_per_block && registers() <= register_limit() &&
-           split <= tiles() && tiles() < (1LL << 30) && partial_words() < (1LL << 30) &&
+           split <= tiles() && tiles() < (1LL << 30) && 4 * partial_words() <= kMostPartialBytes &&
            conv.offsets_are_ints() && input_rows() * phase_units() * unit_stride() < (1 << 16) &&
            all_blocks() < (1LL << 30);
   }

@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "base/fork_gate.h"
 #include "contract/abilities.h"
 #include "cuda/algorithms/algorithms.h"
 #include "cuda/algorithms/weight_gradient_sm80/config.h"
+#include "cuda/launch/add_up_step.h"
 #include "cuda/launch/extents.h"
 #include "cuda/launch/kernel_algorithm.h"
 #include "cuda/launch/tile_work.h"
@@ -64,11 +66,15 @@ std::vector<WeightGradientSm80> configs_of(const WeightGradientSm80& plain, cons
     if (const int some = round_up(ceil_div(conv.q, sides), 8);
         some <= 128 && std::find(columns.begin(), columns.end(), some) == columns.end())
       columns.push_back(some);
+  // All eights of channels read dy once.
+  std::set<int> octet_choices = {1, 2, 4, 8};
+  if (plain.all_octets() <= 16) octet_choices.insert(plain.all_octets());
   for (const int filters : {16, 32, 48, 64, 96, 128}) {
     if (filters >= round_up(conv.k, 16) + 16) continue;
     for (int warps_m = 1; warps_m <= lesser(filters / 16, 8); warps_m *= 2)
-      for (const int octets : {1, 2, 4, 8})
-        for (int warps_o = 1; warps_o <= octets; warps_o *= 2)
+      for (const int octets : octet_choices)
+        for (int warps_o = 1; warps_o <= lesser(octets, 8); ++warps_o) {
+          if (octets % warps_o != 0) continue;
           for (const int warps_r : {1, conv.r})
             for (const int some : columns)
               for (const int rows : {1, 2, 4, 7, 8, 14}) {
@@ -83,6 +89,7 @@ std::vector<WeightGradientSm80> configs_of(const WeightGradientSm80& plain, cons
                   add(kernel);
                 }
               }
+        }
   }
   return configs;
 }
@@ -146,22 +153,9 @@ class WeightGradient final : public KernelAlgorithmOf<WeightGradientSm80> {
         fmt::format("a split of at most {}, {}", kernel.tiles(), needs_in_words(kernel, target)));
   }
   LaunchPlan launch(const WeightGradientSm80& kernel, const DeviceInfo& device) const override {
-    const auto pointer = [](Operand operand, const char* type = "const void*") -> Argument {
-      return Pointer{operand, type};
-    };
-    LaunchPlan plan =
-        plan_of(kernel, {.flagged = false}, device, {static_cast<unsigned>(kernel.all_blocks())},
-                {pointer(Operand::x), pointer(Operand::dy), pointer(Operand::partial_sums, "float4*")});
-    plan.pack.clear();
-    plan.workspace.push_back(
-        {Operand::partial_sums, static_cast<std::size_t>(kernel.partial_words()) * sizeof(float)});
-    plan.run.emplace_back(KernelLaunch{
-        LaunchPlan::kAddUp,
-        {static_cast<unsigned>(kernel.add_blocks())},
-        {static_cast<unsigned>(WeightGradientSm80::kAddThreads)},
-        sizeof(float) * 4 * WeightGradientSm80::kAddThreads + 16,
-        {pointer(Operand::partial_sums, "const float4*"), pointer(Operand::x), pointer(Operand::dy),
-         pointer(Operand::dw, "void*"), pointer(Operand::dbias, "void*")}});
+    LaunchPlan plan = plan_of(kernel, {.flagged = false}, device,
+                              {static_cast<unsigned>(kernel.all_blocks())}, sums_arguments());
+    add_up_behind(plan, kernel.partial_words(), blocks_of_fours(kernel.rank_fours()), kAddThreads);
     return plan;
   }
   TileWork counted(const WeightGradientSm80& kernel) const override { return work_of(kernel); }

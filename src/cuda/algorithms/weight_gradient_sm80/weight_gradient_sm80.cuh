@@ -18,9 +18,9 @@
 //
 // Zeros stand for the padding: an infinity of the other factor makes NaN of them. A sum that is NaN is
 // computed again, of the products alone that there are.
-#include "cuda/algorithms/weight_gradient_sm80/add_up.cuh"
 #include "cuda/algorithms/weight_gradient_sm80/load.cuh"
 #include "cuda/ptx/grid.cuh"
+#include "cuda/tile/weight_sums.cuh"
 
 namespace convtune::weight_gradient_sm80 {
 
@@ -109,7 +109,7 @@ struct Warp {
 template <WeightGradientSm80 config>
 __global__ void __launch_bounds__(config.threads(), config.blocks)
     weight_gradient_sm80(const void* __restrict__ x, const void* __restrict__ dy,
-                         float4* __restrict__ partial) {
+                         float* __restrict__ partial) {
   ptx::wait_for_earlier_grids(x, dy);
   extern __shared__ __align__(128) unsigned char memory[];
   constexpr int kStages = config.stages, kTiles = static_cast<int>(config.tiles());
@@ -144,8 +144,17 @@ __global__ void __launch_bounds__(config.threads(), config.blocks)
     warp.add(smem + slot * config.stage_bytes());
     slot = slot + 1 == kStages ? 0 : slot + 1;
   }
-  warp.leave(partial +
+  warp.leave(reinterpret_cast<float4*>(partial) +
              (part.rank * config.chunks() + part.chunk) * static_cast<long long>(config.chunk_fours()));
+}
+
+// The sums of all blocks, added up.
+template <WeightGradientSm80 config>
+__global__ void __launch_bounds__(kAddThreads)
+    add_up_weight_gradient_sm80(const float* __restrict__ partial, const void* __restrict__ x,
+                                const void* __restrict__ dy, void* __restrict__ dw,
+                                void* __restrict__ dbias) {
+  add_up_ranks<config>(partial, x, dy, dw, dbias);
 }
 
 // Gradients of weights need none.

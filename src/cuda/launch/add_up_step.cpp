@@ -1,0 +1,29 @@
+#include "cuda/launch/add_up_step.h"
+
+#include "cuda/tile/arithmetic.h"
+#include "cuda/tile/weight_sums.h"
+
+namespace convtune::cuda {
+
+std::vector<Argument> sums_arguments() {
+  return {Pointer{Operand::x, "const void*"}, Pointer{Operand::dy, "const void*"},
+          Pointer{Operand::partial_sums, "float*"}};
+}
+
+Extent3 blocks_of_fours(long long fours) {
+  return {static_cast<unsigned>(ceil_div(fours, static_cast<long long>(kAddedFours)))};
+}
+
+void add_up_behind(LaunchPlan& plan, long long partial_words, Extent3 blocks, int threads) {
+  plan.pack.clear();
+  plan.workspace.push_back({Operand::partial_sums, static_cast<std::size_t>(partial_words) * sizeof(float)});
+  plan.run.emplace_back(KernelLaunch{LaunchPlan::kAddUp,
+                                     blocks,
+                                     {static_cast<unsigned>(threads)},
+                                     0,
+                                     {Pointer{Operand::partial_sums, "const float*"},
+                                      Pointer{Operand::x, "const void*"}, Pointer{Operand::dy, "const void*"},
+                                      Pointer{Operand::dw, "void*"}, Pointer{Operand::dbias, "void*"}}});
+}
+
+}  // namespace convtune::cuda

@@ -1,0 +1,28 @@
+// Gradients of weights that blocks share: where their partial sums lie, for the kernels that leave them and
+// for the host that plans these.
+#pragma once
+
+#include "cuda/tile/conv_extents.h"
+
+namespace convtune {
+
+// Most bytes of partial sums: a workspace that finds room beside a model's tensors.
+constexpr long long kMostPartialBytes = 256LL << 20;
+
+// A block that adds up (weight_sums.cuh) has kAddedFours fours of sums, each in kAddedRanks shares.
+constexpr int kAddedFours = 16, kAddedRanks = 16, kAddThreads = kAddedFours * kAddedRanks;
+
+// A rank's sums of depthwise weights, as floats: [tap, and behind them the bias][channel of all blocks].
+struct DepthwiseSums {
+  int channels = 1, all_channels = 4, taps = 1;
+  bool bias = true;
+  constexpr int words() const { return (taps + bias) * all_channels; }
+  // Returns the weight whose gradient is a word, or -1; behind all weights: the bias of a channel.
+  constexpr long long weight_of(int word) const {
+    const int channel = word % all_channels, sum = word / all_channels;
+    if (channel >= channels) return -1;
+    return sum == taps ? 1LL * channels * taps + channel : 1LL * channel * taps + sum;
+  }
+};
+
+}  // namespace convtune

@@ -1,0 +1,94 @@
+// The gradients of weights on tensor cores of 9.0 without a GPU: geometry, refusals, and the tightest configs
+// compiled.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "cuda/algorithms/weight_gradient_half_sm90/config.h"
+#include "kernel_expectations.h"
+
+namespace convtune::weight_gradient_half_sm90_test {
+namespace {
+
+const cuda::KernelAlgorithm& algorithm() {
+  return *cuda::kernel_algorithm(cuda::weight_gradient_half_sm90());
+}
+ConvProblem half(const std::string& text) {
+  return parse_problem(text + " dtype=bf16 precision=bf16 layout=nhwc dir=bwd_w");
+}
+constexpr const char* kWide = "mb8ic1280ih16oc1280kh3ph1 bias=0";
+
+// Each chunk of a tile that is not whole is one block's, and no two parts have one place.
+TEST(WeightGradientHalfSm90, DealsOutWhatIsNotWhole) {
+  for (const char* text : {kWide, "mb2ic64ih28oc72kh3ph1", "mb8ic640ih32oc640kh3ph1"}) {
+    const ConvProblem problem = half(text);
+    for (const Config& config : spread(algorithm().candidates(problem, gpu()), 8)) {
+      const auto a = kernel_of<WeightGradientHalfSm90>(problem, config);
+      std::vector<int> parts(static_cast<std::size_t>(a.places()));
+      long long chunks = 0;
+      for (int block = 0; block < a.blocks && a.work() > 0; ++block) {
+        const long long begin = a.first_work(block), end = a.first_work(block + 1);
+        chunks += end - begin;
+        for (long long piece = begin; piece < end; piece = (piece / a.chunks() + 1) * a.chunks()) {
+          const int tile = a.whole + static_cast<int>(piece / a.chunks());
+          EXPECT_GE(block, a.first_sharer(tile));
+          EXPECT_LE(block, a.last_sharer(tile));
+          ++parts.at(static_cast<std::size_t>(a.place(block, tile)));
+        }
+      }
+      EXPECT_EQ(chunks, a.work()) << text << " with " << to_string(config);
+      EXPECT_TRUE(std::ranges::all_of(parts, [](int times) { return times <= 1; }))
+          << text << " with " << to_string(config);
+    }
+  }
+}
+
+// Three of 400 tiles for each of 132 blocks: what goes through memory is the rest alone.
+TEST(WeightGradientHalfSm90, StoresMostTilesOfAWideLayerWhole) {
+  const ConvProblem problem = half(kWide);
+  const auto a = kernel_of<WeightGradientHalfSm90>(problem, algorithm().candidates(problem, gpu()).front());
+  EXPECT_GT(a.window, 0);
+  EXPECT_EQ(a.whole, a.tiles() / a.blocks * a.blocks);
+  EXPECT_LT(a.partial_words() * 4, 64 << 20);
+}
+
+// A window multiplies positions, which are more than pixels.
+TEST(WeightGradientHalfSm90, CountsPositionsOfAWindow) {
+  const ConvProblem problem = half("mb2ic64ih10oc64kh3ph1 bias=0");
+  const Ceilings ceilings{.flops_per_second = 1e12, .bytes_per_second = 1e30};
+  const Config config = parse_config(
+      "filter_groups=1 column_groups=3 row_blocks=1 columns=192 pixels=64 window=5 stages=2 blocks=2 "
+      "whole=0");
+  const auto a = kernel_of<WeightGradientHalfSm90>(problem, config);
+  ASSERT_EQ(a.positions(), 64);
+  ASSERT_EQ(a.chunks(), 4);
+  EXPECT_NEAR(algorithm().bound_us(problem, gpu(), config, ceilings) *
+                  ceilings.peak(element_row(problem.dtype.x).products) / 1e6,
+              2.0 * 4 * 64 * 64 * 576, 1);
+}
+
+TEST(WeightGradientHalfSm90, RefusesForeignConfigs) {
+  expect_config_refusals(
+      algorithm(), half("mb2ic64ih10oc200kh3ph1"),
+      "filter_groups=1 column_groups=3 row_blocks=1 columns=192 pixels=64 window=3 stages=2 blocks=2 whole=2",
+      {"whole=5", "window=0", "columns=128", "blocks=4096", "pixels=32", "filter_groups=2"});
+  expect_config_refusals(
+      algorithm(), half("mb2ic64id10oc200kd3pd1"),
+      "filter_groups=1 column_groups=3 row_blocks=1 columns=192 pixels=64 window=3 stages=2 blocks=2 whole=0",
+      {"whole=2"});
+}
+
+TEST(WeightGradientHalfSm90, CompilesAsPlanned) {
+  std::vector<PlannedKernel> kernels;
+  for (const char* text : {kWide, "mb64ic64ih56oc64kh3ph1", "mb64ic512ih7oc512kh3ph1"}) {
+    const ConvProblem problem = half(text);
+    kernels.push_back({problem, algorithm().candidates(problem, gpu()).front()});
+  }
+  kernels.push_back({kernels.front().problem, kernels.front().config, {9, 0}, true});
+  expect_compiles_as_planned(algorithm(), kernels);
+}
+
+}  // namespace
+}  // namespace convtune::weight_gradient_half_sm90_test
