@@ -63,7 +63,7 @@ def _load() -> Any:
         raise ImportError("CONVTUNE_TORCH_OPERATOR=python")
     path = _library.library_path().with_name("libconvtune_torch.so")
     if not path.is_file() and not (path := path.with_name("libconvtune_torch.so.1")).is_file():
-        raise ImportError(f"{path} is not there, nor without its number")
+        raise ImportError(f"neither libconvtune_torch.so nor libconvtune_torch.so.1 is in {path.parent}")
     try:
         library = ctypes.PyDLL(str(path))  # calls that are short, and made under Python's lock
         for name, (result, *arguments) in _SIGNATURES.items():
