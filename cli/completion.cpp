@@ -244,7 +244,7 @@ std::string fish_completion(const CommandEntry& root) {
   return fmt::format(
       R"(# fish completion of convtune, made by `convtune completion fish`.
 
-# Whether the words so far name this command.
+# True if the words so far name this command.
 function __convtune_at
     set -l command convtune
     for word in (commandline -opc)

@@ -57,7 +57,7 @@ Child::~Child() {
 }
 
 // Tells whether it is only waiting to be asked how it ended: its number, and its group's, are still its own.
-// Where this process ignores SIGCHLD none waits, and there is no child to ask.
+// A process that ignores SIGCHLD has no child that waits to be asked.
 bool Child::has_ended() const {
   siginfo_t info{};
   if (::waitid(P_PID, static_cast<id_t>(process_), &info, WEXITED | WNOWAIT | WNOHANG) != 0)

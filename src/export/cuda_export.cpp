@@ -104,7 +104,7 @@ std::string suffix_of(const std::string& layer, std::size_t part) {
   return part == 0 ? layer : fmt::format("{}_part{}", layer, part + 1);
 }
 
-// What calls all parts of a layer: PACKS and RUNS of cuda_functions.py.
+// Calls of all parts of a layer: PACKS and RUNS of cuda_functions.py.
 Words calls_of(const std::vector<const cuda::ProgramText*>& parts, const std::string& suffix) {
   std::string packs, runs;
   std::int64_t begin = 0;

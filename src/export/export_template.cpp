@@ -143,7 +143,7 @@ std::string construction(const ExportLayer& layer) {
   const ConvProblem& a = layer.problem;
   const LayerShape shape(a);
   const std::string begin = fmt::format("        self.{} = nn.{}(", layer.name, class_of(layer));
-  // What a transposed layer has and others have not.
+  // Texts that a transposed layer has and others have not.
   const bool pads_output = shape.output_padding != Extents{};
   if (layer.arguments.empty()) {
     std::string more =

@@ -76,7 +76,7 @@ ConvProblem fed(ConvProblem a, const json& layer, const std::array<std::int64_t,
   auto more = layer.at("values").at("output_padding").get<std::vector<std::int64_t>>();
   std::ranges::reverse(more);
   more.resize(3, 0);
-  // Where the padding of the output reaches the stride, as beside a dilation it may, that behind is smaller.
+  // Padding of the output may reach the stride, beside a dilation: then that behind the image is smaller.
   const auto size = [](std::int64_t in, std::int64_t taps, std::int64_t stride, std::int64_t dilation,
                        std::int64_t pad, std::int64_t& behind, std::int64_t added) {
     behind -= added / stride * stride;

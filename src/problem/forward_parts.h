@@ -66,7 +66,7 @@ std::vector<ForwardPart> forward_parts(const ConvProblem& problem, Cut cut = {})
 // takes 9 by 9 for 8 by 8.
 std::vector<ForwardPart> tight_parts(const ConvProblem& problem, Cut cut = {});
 
-// Of each axis the residues of (x + pad) modulo the stride that some tap meets, as bits; all of them for a
+// Residues, for each axis, of (x + pad) modulo the stride that some tap meets, as bits; all of them for a
 // stride beyond kMostBareStride, of which no part is made where some are bare.
 std::array<std::uint64_t, 3> met_residues(const ConvProblem& problem);
 bool has_bare_residues(const ConvProblem& problem, bool of_columns = true);

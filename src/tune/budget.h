@@ -17,7 +17,7 @@ namespace convtune {
 //   verdict     10 %        the contest with the vendor and the table of times, at most 4 s; of long runs, of
 //                           which it has no fewer, up to 50 %
 //
-// What a stage leaves is the next one's. A share says when nothing new begins: a step that has begun is
+// A stage leaves its rest to the next one. A share says when nothing new begins: a step that has begun is
 // finished, the first of its kind is always taken, and the contest with the vendor is never left out.
 class Budget {
  public:

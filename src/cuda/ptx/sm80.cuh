@@ -8,8 +8,8 @@
 namespace convtune::ptx {
 
 // ---- Asynchronous copies -----------------------------------------------------------------------
-// What `source_bytes` leaves of the copy's size is filled with zeros; with 0 nothing is read. Both addresses
-// must be aligned to the copy's size even then, and more source bytes than the size are undefined.
+// Bytes of the copy's size beyond `source_bytes` are filled with zeros; with 0 nothing is read. Both
+// addresses must be aligned to the copy's size even then, and more source bytes than the size are undefined.
 
 // kBytes behind `from`: in the instruction, where a sum of its own would take two more.
 template <long long kBytes = 0>

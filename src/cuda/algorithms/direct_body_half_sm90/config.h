@@ -243,7 +243,7 @@ struct DirectBodyHalfSm90 {
     return round_up(greater(box_pixels(), last_pixel() + 1) * row_bytes(), 1024);
   }
 
-  // Where x is transposed: boxes of 8 channels of a stage, and how many of them a stage has.
+  // Slices of a transposed x: boxes of 8 channels of a stage, and how many of them a stage has.
   constexpr BodySlices slices() const {
     return {images * box_rows(), pitch(), BodySlices::shift_of(horizontal().before())};
   }

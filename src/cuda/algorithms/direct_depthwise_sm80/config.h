@@ -99,7 +99,7 @@ struct DirectDepthwiseSm80 {
   }
 
   // ---- A tile's input: rows and columns from its first ones; zero where there is no image ----
-  // Where in the image the first ones are.
+  // Places in the image of the first ones.
   constexpr int first_row(int band) const {
     return all_rows() ? 0 : band * tile_rows() * conv.stride_h - conv.pad_top;
   }
@@ -154,7 +154,7 @@ struct DirectDepthwiseSm80 {
   constexpr bool weights_in_registers() const { return taps() * width <= kMostWeights; }
 
   // ---- Cost ----
-  // Of a strip and a channel: input numbers read, filter rows met, and multiply-adds.
+  // Counts of a strip and a channel: input numbers read, filter rows met, and multiply-adds.
   struct Work {
     int inputs = 0, filter_rows = 0, products = 0, straight = 0;  // `straight`: products written out
   };

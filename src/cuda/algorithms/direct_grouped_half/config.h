@@ -173,7 +173,7 @@ struct DirectGroupedHalf {
   constexpr long long smem_bytes() const { return smem().end; }
 
   // ---- Cost ----
-  // Of a strip, a piece and an eight: products of 16 channels, and of 8; loads of two couples, and of one.
+  // Counts of a strip, piece and eight: products of 16 channels, and of 8; loads of two couples, and of one.
   constexpr int double_products() const {
     return conv.s * (depth() * (conv.r / 2) - (one_chain() && conv.r % 2 == 0 ? depth() / 2 : 0));
   }

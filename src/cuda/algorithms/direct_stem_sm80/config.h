@@ -154,7 +154,7 @@ struct DirectStemSm80 {
   constexpr int body_offset() const { return 8 * body_steps() / conv.s * row_pitch; }
 
   // ---- Weights: of each block [k-step][16 filters][lane][4]; then all as they came, bias, flag ----
-  // Where they do not stay, the loop's body has stages of nearly the same length.
+  // Weights that do not stay give the loop's body stages of nearly the same length.
   constexpr int step_floats() const { return 8 * filters(); }
   constexpr bool resident() const { return stages * steps >= k_steps(); }  // no stage is ever replaced
   constexpr int used_stages() const { return resident() ? ceil_div(k_steps(), steps) : stages; }
