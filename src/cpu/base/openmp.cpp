@@ -20,12 +20,7 @@ thread_local constinit Clock::time_point last_region;
 constexpr std::chrono::milliseconds kTeamWaits{4};
 constinit std::atomic<bool> shared = false;
 
-// A region that its caller waits for so much longer than it worked is late: one of its threads is not on a
-// processor, which others want. As many loops run without the team then, and twice as many where the next
-// late region comes before as many others.
-constexpr std::chrono::microseconds kLate{100};
-constexpr int kWithout = 16, kMostWithout = 4096;
-thread_local int without = kWithout, still_without = 0, on_time = kWithout;
+thread_local constinit TeamPatience patience;
 
 // A forked child has the thread that forked and no other, but libgomp's list of a team's other threads, and
 // its first region would wait for them for ever (Python's multiprocessing forks). So the thread that forks
@@ -59,6 +54,15 @@ int startable(int wanted) {
 
 }  // namespace
 
+void TeamPatience::ran(std::chrono::nanoseconds worked, std::chrono::nanoseconds waited) {
+  if (waited < worked + kLate) {
+    on_time_ = std::min(on_time_ + 1, kMostWithout);
+    return;
+  }
+  still_without_ = without_ = on_time_ < without_ ? std::min(2 * without_, kMostWithout) : kWithout;
+  on_time_ = 0;
+}
+
 int openmp_threads() {
   return omp_get_max_threads();
 }
@@ -77,7 +81,7 @@ void share_openmp(bool shares) {
 bool work_in_waiting_team(int members, void (*member)(void* context, int index), void* context) {
   const auto began = Clock::now();
   if (!shared.load(std::memory_order_relaxed) && began - last_region > kTeamWaits) return false;
-  if (still_without > 0) return --still_without, false;
+  if (patience.leaves()) return false;
   auto done = began;
 #pragma omp parallel num_threads(openmp_team_of(members))
   {
@@ -85,12 +89,7 @@ bool work_in_waiting_team(int members, void (*member)(void* context, int index),
     if (omp_get_thread_num() == 0) done = Clock::now();
   }
   last_region = Clock::now();
-  if (last_region - done < done - began + kLate) {
-    on_time = std::min(on_time + 1, kMostWithout);
-  } else {
-    still_without = without = on_time < without ? std::min(2 * without, kMostWithout) : kWithout;
-    on_time = 0;
-  }
+  patience.ran(done - began, last_region - done);
   return true;
 }
 

@@ -3,6 +3,7 @@
 // thread_pool.h.
 #pragma once
 
+#include <chrono>
 #include <csignal>
 
 namespace convtune::cpu {
@@ -22,6 +23,23 @@ int openmp_team_of(int threads);
 // regions ended late.
 bool work_in_waiting_team(int members, void (*member)(void* context, int index), void* context);
 void share_openmp(bool shares);
+
+// How long a thread goes on without its team. A region that its caller waits for by kLate longer than it
+// worked is late: one of its threads is not on a processor, which others want. As many loops run without the
+// team then, and twice as many where the next late region comes before as many others.
+class TeamPatience {
+ public:
+  static constexpr std::chrono::microseconds kLate{100};
+
+  // Asked before every loop.
+  bool leaves() { return still_without_ > 0 && (--still_without_, true); }
+  // Told after every region.
+  void ran(std::chrono::nanoseconds worked, std::chrono::nanoseconds waited);
+
+ private:
+  static constexpr int kWithout = 16, kMostWithout = 4096;
+  int without_ = kWithout, still_without_ = 0, on_time_ = kWithout;
+};
 
 // While one lives, handlers of signals wait, on the thread that made it and on the others of its team (on
 // those for good): for code that a handler on its thread's stack would break. Signals that tell of an error

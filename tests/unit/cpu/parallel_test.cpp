@@ -257,28 +257,31 @@ TEST(ParallelFor, WorksInOpenMpsRegionsWhereTheProgramDoes) {
   EXPECT_EQ(in_regions > 0, omp_get_thread_limit() > 1);
 }
 
-// Who waits long for a team's thread leaves the team alone: for 16 loops, and for twice as many the next
-// time.
-TEST(ParallelFor, LeavesATeamThatIsLate) {
-  if (omp_get_thread_limit() == 1) GTEST_SKIP() << "needs a team";
-  cpu::share_openmp(true);
-  std::thread([] {  // whose team has no past
-    const auto late = [](void*, int index) {
-      if (index != 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    };
-    for (int wanted = 16; wanted <= 128; wanted *= 2) {
-      ASSERT_TRUE(cpu::work_in_waiting_team(2, late, nullptr));
-      int others = 0;
-      while (others <= wanted && !cpu::work_in_waiting_team(
-                                     1, [](void*, int) {}, nullptr))
-        ++others;
-      EXPECT_EQ(others, wanted);
-    }
-  })
-      .join();
-  cpu::share_openmp(false);
-}
 #endif
+
+// Who waits long for a team's thread leaves the team alone: for 16 loops, and for twice as many the next
+// time, until regions were on time as often.
+TEST(TeamPatience, LeavesATeamThatIsLate) {
+  using namespace std::chrono_literals;
+  cpu::TeamPatience patience;
+  const auto left = [&] {
+    int loops = 0;
+    while (loops < 10'000 && patience.leaves()) ++loops;
+    return loops;
+  };
+  const auto late = 1ms + cpu::TeamPatience::kLate;
+  patience.ran(1ms, late - 1ns);
+  EXPECT_EQ(left(), 0);
+  for (int wanted = 16; wanted <= 4096; wanted *= 2) {
+    patience.ran(1ms, late);
+    EXPECT_EQ(left(), wanted);
+  }
+  patience.ran(0ms, 1s);
+  EXPECT_EQ(left(), 4096) << "the most";
+  for (int i = 0; i < 4096; ++i) patience.ran(1ms, 0ms);
+  patience.ran(1ms, late);
+  EXPECT_EQ(left(), 16);
+}
 
 // ---- On the program's threads ----
 
