@@ -13,7 +13,8 @@ namespace convtune::weight_gradient_half_sm90 {
 template <WeightGradientHalfSm90 config, int kCount>
 __device__ __forceinline__ void add_places(float (&sums)[kCount], const float* __restrict__ partial, int tile,
                                            long long offset, int adder = 0, int adders = 1) {
-  constexpr int kAtOnce = config.kPlacesOfThread;  // places whose loads are under way
+  constexpr int kAtOnce = config.places_at_once();  // places whose loads are under way
+  constexpr bool kOnce = config.most_sharers() <= kAtOnce;
   const int first_place = config.first_sharer(tile), places = config.last_sharer(tile) + 1 - first_place;
   const int begin = first_place + places * adder / adders, end = first_place + places * (adder + 1) / adders;
 #pragma unroll
@@ -23,8 +24,8 @@ __device__ __forceinline__ void add_places(float (&sums)[kCount], const float* _
     float some[kAtOnce][kCount];
 #pragma unroll
     for (int j = 0; j < kAtOnce; ++j) {
-      const float* const from =
-          partial + config.place(lesser(first + j, end - 1), tile) * config.place_words() + offset;
+      if (first + j >= end) continue;
+      const float* const from = partial + config.place(first + j, tile) * config.place_words() + offset;
       if constexpr (kCount == 4) {
         const float4 four = *reinterpret_cast<const float4*>(from);
         some[j][0] = four.x, some[j][1] = four.y, some[j][2] = four.z, some[j][3] = four.w;
@@ -37,6 +38,7 @@ __device__ __forceinline__ void add_places(float (&sums)[kCount], const float* _
 #pragma unroll
       for (int i = 0; i < kCount; ++i)
         if (first + j < end) sums[i] += some[j][i];
+    if constexpr (kOnce) break;
   }
 }
 
@@ -64,7 +66,8 @@ __device__ void add_up(const void* __restrict__ x, const void* __restrict__ dy,
   }
   const int first_channel = channel_block * kBlock, channels = lesser(kBlock, a.c - first_channel);
   const int adder = static_cast<int>(threadIdx.x) / kAtOnce, mine = static_cast<int>(threadIdx.x) % kAtOnce;
-#pragma unroll 1
+  constexpr int kUnrolled = kAdders > 1 ? 1 : 4;
+#pragma unroll kUnrolled
   for (int first = 0; first < kAll / 4; first += kAtOnce) {
     const int i = first + mine;
     const int of_filter = i / (kRun / 4), tap = i % (kRun / 4) / (kBlock / 4), channel = i % (kBlock / 4) * 4;
@@ -90,8 +93,9 @@ __device__ void add_up(const void* __restrict__ x, const void* __restrict__ dy,
     if (real && adder == 0)
 #pragma unroll
       for (int j = 0; j < 4; ++j) sums[of_filter * kRun + (channel + j) * kTaps + tap] = four[j];
-    __syncthreads();  // nobody reads the parts any more, and the last sums are there for all
+    if constexpr (kAdders > 1) __syncthreads();  // nobody reads the parts any more
   }
+  __syncthreads();
 #pragma unroll 1
   for (int first = 0; first < kAll; first += kAddThreads) {
     const int i = first + static_cast<int>(threadIdx.x);

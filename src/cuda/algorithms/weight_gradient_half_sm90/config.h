@@ -225,6 +225,7 @@ struct WeightGradientHalfSm90 {
   // ---- The second kernel: a block adds up some filters' gradients of 64 channels at some taps, each of four
   // channels by so many threads as leave a thread few places to go through ----
   static constexpr int kPlacesOfThread = 8, kMostAdders = 16, kMostTaps = 128;
+  static constexpr int kMostAdded = 4096, kLeastAddBlocks = 512;
   constexpr int most_sharers() const {
     return ceil_div(sharers(), greater(split_tiles(), 1)) + 1;
   }  // of a tile
@@ -236,7 +237,15 @@ struct WeightGradientHalfSm90 {
   constexpr int added_at_once() const { return kAddThreads / adders() / (kBlock / 4); }  // taps of filters
   constexpr int added_taps() const { return adders() == 1 ? taps() : lesser(taps(), added_at_once()); }
   constexpr int tap_blocks() const { return ceil_div(taps(), added_taps()); }
-  constexpr int added_filters() const { return greater(added_at_once() / added_taps(), 1); }
+  // Where tiles have few parts, so many that a thread has some loads under way, of blocks for all of a GPU.
+  constexpr int added_filters() const {
+    if (adders() > 1) return greater(added_at_once() / added_taps(), 1);
+    const long long all = whole > 0 ? 1LL * split_tiles() * tile_rows() : 1LL * conv.k * channel_blocks();
+    int some = 1;
+    while (2 * some * kBlock * added_taps() <= kMostAdded && all >= 2 * some * kLeastAddBlocks) some *= 2;
+    return some;
+  }
+  constexpr int places_at_once() const { return lesser(kPlacesOfThread, most_sharers()); }
   constexpr long long add_blocks() const {
     return whole > 0 ? 1LL * split_tiles() * tile_filters() * tap_blocks()
                      : 1LL * ceil_div(conv.k, added_filters()) * channel_blocks() * tap_blocks();

@@ -71,9 +71,10 @@ TileWork work_of(const WeightGradientHalfSm90& a) {
   work.store.wavefronts += whole * (sums / 32 + sums / 64);
   work.store.waits += whole * 4 * a.row_blocks;
   work.stored_bytes += whole * 2 * sums;
-  work.conversions = 1;
+  // The second kernel begins where the first ends, and finds in L2 most of what that left.
+  work.conversions = 0.5;
   work.converted_bytes =
-      4 * parts * sums + 2.0 * static_cast<double>(a.conv.weights()) * a.split_tiles() / a.tiles();
+      2 * parts * sums + 2.0 * static_cast<double>(a.conv.weights()) * a.split_tiles() / a.tiles();
   return work;
 }
 
@@ -261,7 +262,9 @@ class WeightGradientHalf final : public KernelAlgorithmOf<WeightGradientHalfSm90
           continue;
         add(kernel);
       }
-    if (!kernel.can_have_window()) return best_of(std::move(ranked), kMostCandidates, kHopeless);
+    const auto plain = best_of(std::move(ranked), kMostCandidates, kHopeless);
+    if (!kernel.can_have_window()) return plain;
+    ranked.clear();
     kernel.pixels = 64, kernel.column_groups = kernel.conv.r, kernel.columns = 64 * kernel.conv.s;
     for (kernel.filter_groups = 1; kernel.filter_groups <= 3; ++kernel.filter_groups)
       for (kernel.row_blocks = 1; kernel.row_blocks <= 2; ++kernel.row_blocks) {
@@ -272,7 +275,18 @@ class WeightGradientHalf final : public KernelAlgorithmOf<WeightGradientHalfSm90
         }
         kernel.window = 0;
       }
-    return best_of(std::move(ranked), kMostCandidates, kHopeless);
+    const auto windows = best_of(std::move(ranked), kMostCandidates, kHopeless);
+    if (windows.empty()) return plain;
+    // The model orders those of a kind well, and one kind beside the other less so: a search has both.
+    const auto cost = [&](const auto& list) {
+      return timed(list.front(), a, target, list.front().blocks).cost;
+    };
+    const bool windows_first = plain.empty() || cost(windows) <= cost(plain);
+    std::vector<WeightGradientHalfSm90> both;
+    for (std::size_t i = 0; i < std::max(plain.size(), windows.size()); ++i)
+      for (const auto* list : {windows_first ? &windows : &plain, windows_first ? &plain : &windows})
+        if (i < list->size() && both.size() < kMostCandidates) both.push_back((*list)[i]);
+    return both;
   }
 };
 
