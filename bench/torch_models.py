@@ -14,24 +14,21 @@ model's. Needs PyTorch, the wheels that torch_zoo.py names, the convtune package
 """
 
 import argparse
-import contextlib
 import datetime
 import json
 import math
 import os
-import select
 import statistics
-import subprocess
 import sys
 import time
 
 from torch_model_numbers import errors, kernels_of, kinds_of, peak_mib, queued_us, timed, wait
 from torch_zoo import MODELS, model_of
+from turns import AT_ONCE, Turn, Worker, make_ready
 
 START = time.monotonic()
 WAYS = ("eager", "graphs", "convtune", "recorded", "graphed", "frozen", "compile")
 OURS = ("convtune", "graphed", "optimize")
-TURN = "turn"  # asked for by a process: the GPU for itself
 CONTIGUOUS = "_nchw"  # behind the name of a way: its tensors are not channels last
 GRAPHS = {"triton.cudagraphs": True}
 
@@ -100,7 +97,7 @@ def recorded(run, inputs):
     return call
 
 
-def way_of(way, model, inputs, args, take_turn):
+def way_of(way, model, inputs, args, turn):
     """The model as that way runs it; its first call compiles, and then takes the turn."""
     import torch
 
@@ -121,12 +118,12 @@ def way_of(way, model, inputs, args, take_turn):
             from torch._inductor.compile_fx import compile_fx
 
             code = compile_fx(graph, inputs, config_patches=OPTIONS[way])
-            take_turn()
+            turn.take()
             return code
 
         run = compiled(backend=backend)
         return recorded(run, inputs) if way == "recorded" else run
-    take_turn()
+    turn.take()
     if way == "eager":
         return model
     import convtune
@@ -144,11 +141,7 @@ def way_of(way, model, inputs, args, take_turn):
 
 def work(args):
     """One way of one model in this process: answers lines of its input by lines of JSON."""
-    answers, sys.stdout = sys.stdout, sys.stderr
-
-    def answer(value):
-        print(json.dumps(value), file=answers, flush=True)
-
+    turn = Turn()
     import torch
 
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = True
@@ -158,23 +151,14 @@ def work(args):
         seconds.append(("built", time.monotonic() - START))
         begin = time.monotonic()
         torch.backends.cudnn.benchmark = True
-        waited = []
-
-        def take_turn():
-            if not waited:
-                since = time.monotonic()
-                answer(TURN)
-                sys.stdin.readline()
-                waited.append(time.monotonic() - since)
-
-        compiled = way_of(args.way.removesuffix(CONTIGUOUS), model, inputs, args, take_turn)
+        compiled = way_of(args.way.removesuffix(CONTIGUOUS), model, inputs, args, turn)
 
         def run(*given):
             return compiled(*(given or inputs))
 
         y = run().clone()
         wait()
-        seconds += [("first call", time.monotonic() - begin), ("of it waiting", sum(waited))]
+        seconds += [("first call", time.monotonic() - begin), ("of it waiting", turn.waited)]
         timed(run, 5)
         queued = queued_us(run, args.calls)
         facts = {"peak_mib": peak_mib(run)}
@@ -196,57 +180,25 @@ def work(args):
             facts["layers"] = [{**vars(one), "problem": str(one.problem or "")} for one in layers]
         del exact, y
         torch.cuda.empty_cache()
-        answer(facts)
+        turn.answer(facts)
         for line in sys.stdin:
             if line.strip() == "time":
                 timed(run, 3)
-                answer(timed(run, args.calls))
+                turn.answer(timed(run, args.calls))
             elif line.strip() == "kernels":
-                answer(kernels_of(run, min(5, args.calls)))
+                turn.answer(kernels_of(run, min(5, args.calls)))
 
 
-class Worker:
-    def __init__(self, way, name, batch, args):
-        own = {"way": way, "models": name, "batch": batch}
-        same = {one: getattr(args, one) for one in ("size", "type", "budget", "calls", "device")}
-        self.command = [sys.executable, __file__, *([] if args.whole else ["--no-whole"])]
-        for option, value in {**own, **same}.items():
-            self.command += [f"--{option}", str(value)]
-        self.way, self.name, self.samples, self.row, self.process = way, name, [], None, None
-
-    def begin(self, threads):
-        environment = {"TORCHINDUCTOR_COMPILE_THREADS": str(threads), **os.environ}
-        self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
-
-    def answer(self, until=math.inf):
-        """None where the process has failed, or has not answered at that time and is ended; what it said is on the error stream."""
-        wait_s = None if until == math.inf else max(until - time.monotonic(), 0.0)
-        if not select.select([self.process.stdout], [], [], wait_s)[0]:  # a line is all that is ever there: nothing is buffered
-            self.process.kill()
-            print(f"{self.name} {self.way}: no time left", flush=True)
-            return None
-        line = self.process.stdout.readline()
-        return json.loads(line) if line else None
-
-    def ask(self, what, until=math.inf):
-        try:
-            print(what, file=self.process.stdin, flush=True)
-        except BrokenPipeError:
-            return None
-        return self.answer(until)
-
-    def end(self):
-        if self.process is None:
-            return
-        with contextlib.suppress(BrokenPipeError):
-            self.process.stdin.close()
-        try:
-            self.process.wait(20)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
+def worker(way, name, batch, args):
+    own = {"way": way, "models": name, "batch": batch}
+    same = {one: getattr(args, one) for one in ("size", "type", "budget", "calls", "device")}
+    options = [word for option, value in {**own, **same}.items() for word in (f"--{option}", str(value))]
+    return Worker(name, way, [__file__, *([] if args.whole else ["--no-whole"]), *options])
 
 
-def print_ready(worker, row, most):
+def look(worker, most):
+    row = worker.row
+    row["kernels"] = worker.ask("kernels", time.monotonic() + 60) or {}
     print(f"{worker.name} {worker.way} after {time.monotonic() - START:.0f} s: {row['seconds']}; error "
           f"{row['error']:.2e}; us and times a call:")  # fmt: skip
     if worker.way.removesuffix(CONTIGUOUS) in (*OURS, "frozen"):
@@ -254,42 +206,6 @@ def print_ready(worker, row, most):
             print(f"{us:8.1f} {times:5.1f} {idle:6.1f}  {kernel[:150]}")
     us, idle = (sum(one[at] for one in row["kernels"].values()) for at in (1, 2))
     print(f"{us:8.1f} altogether, {idle:.1f} between them, {row['queued_us']:.0f} a call in a row", flush=True)
-
-
-def make_ready(workers, args, until):
-    """Begins them in their order; each compiles, gets the GPU for itself, and is looked at. Who is not ready at that time is
-    left out."""
-    waiting, busy, wanting, holder = list(workers), [], [], None
-    while waiting or busy:
-        while waiting and len(busy) < args.at_once:
-            busy.append(waiting.pop(0))
-            busy[-1].begin(max(2, (os.cpu_count() or 1) // args.at_once))
-        if holder is None and wanting:
-            holder = min(wanting, key=workers.index)
-            wanting.remove(holder)
-            with contextlib.suppress(BrokenPipeError):  # it has died, and the next look finds that
-                print("go", file=holder.process.stdin, flush=True)
-        of = {one.process.stdout: one for one in busy}
-        spoke = select.select(list(of), [], [], None if until == math.inf else max(until - time.monotonic(), 0.0))[0]
-        if not spoke:
-            for one in busy:
-                one.process.kill()
-            print("no time left:", ", ".join(f"{one.name} {one.way}" for one in busy + waiting), flush=True)
-            return
-        for one in map(of.get, spoke):
-            answer = one.answer()
-            if answer == TURN:
-                wanting.append(one)
-                continue
-            busy.remove(one)
-            wanting = [other for other in wanting if other is not one]
-            if answer is None:
-                print(f"{one.name} {one.way} failed", flush=True)
-            else:
-                one.row = answer
-                one.row["kernels"] = one.ask("kernels", time.monotonic() + 60) or {}
-                print_ready(one, one.row, args.top)
-            holder = None if one is holder else holder
 
 
 def measure(name, batch, workers, args):
@@ -334,7 +250,7 @@ def main():
         "--no-whole", dest="whole", action="store_false", help="takes convtune's graph unproven: faster"
     )
     parser.add_argument("--together", action="store_true", help="all models are compiled before one is timed")
-    parser.add_argument("--at-once", type=int, default=max(2, (os.cpu_count() or 1) // 3), metavar="N",
+    parser.add_argument("--at-once", type=int, default=AT_ONCE, metavar="N",
                         help="processes that compile at the same time")  # fmt: skip
     parser.add_argument("--deadline", type=float, default=math.inf,
                         help="seconds: a way that is not ready after three quarters of them is left out")  # fmt: skip
@@ -345,7 +261,8 @@ def main():
     parser.add_argument("--batch", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.way:
-        return work(args)
+        work(args)
+        return 0
     import torch
 
     if args.device == "cuda" and not torch.cuda.is_available():
@@ -358,10 +275,11 @@ def main():
     }  # fmt: skip
     asked = [one.partition(":") for one in args.models.split(",")]
     models = {name: int(batch or MODELS[name]) for name, _, batch in asked}
-    ways = args.ways.split(",")
+    ways, missing = args.ways.split(","), False
     for some in [list(models)] if args.together else [[name] for name in models]:
-        workers = {name: [Worker(way, name, models[name], args) for way in ways] for name in some}
-        make_ready([one for of in workers.values() for one in of], args, START + 0.75 * args.deadline)
+        workers = {name: [worker(way, name, models[name], args) for way in ways] for name in some}
+        every = [one for of in workers.values() for one in of]
+        make_ready(every, args.at_once, START + 0.75 * args.deadline, lambda one: look(one, args.top))
         for name in some:
             row = measure(name, models[name], workers[name], args)
             if args.json:
@@ -370,8 +288,9 @@ def main():
                     json.dump({**head, **row}, file, indent=1)
             for one in workers[name]:
                 one.end()
-    return None
+                missing |= one.row is None
+    return 1 if missing else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

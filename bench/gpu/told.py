@@ -41,15 +41,17 @@ def training(file):
     found = json.loads(Path(file).read_text())
     print(f"{found['device']}, PyTorch {found['torch']}; ms a step (MiB at its peak), over the best of PyTorch's ways")
     for row in some(found["rows"], file):
-        theirs = [ms for way, ms in row["ms"].items() if way.startswith(("eager", "compiled"))]
-        print(f"== {row['model']}, batch {row['batch']}, {'kept' if row['kept'] else 'put back'}; seconds {row['seconds_before']}")
-        for way, ms in row["ms"].items():
-            print(f"{way:15} {ms:9.2f} ms {f'{min(theirs) / ms:5.2f}x' if theirs else ''} ({row['mebibytes'][way]:.0f})")
-        for way, why in row["missing"].items():
-            print(f"{way:15} - {why[:120]}")
-        print("  won: " + (", ".join(f"{count} {way} {us:.0f} us" for way, (count, us) in row["won"].items()) or "nothing"))
-        lines = [line for line in row["table"].splitlines() if line.strip()]
-        print("\n".join(f"  {line[:140]}" for line in lines[:14]))
+        theirs = [one["ms"] for way, one in row["ways"].items() if way.startswith(("eager", "compiled"))]
+        print(f"== {row['model']}, batch {row['batch']}" + (f"; not ready: {', '.join(row['missing'])}" if row["missing"] else ""))
+        for way, one in row["ways"].items():
+            won = ", ".join(f"{count} {direction} {us:.0f} us" for direction, (count, us) in one["won"].items())
+            kept = {None: "", True: "kept ", False: "put back "}[one["kept"]]
+            over = f"{min(theirs) / one['ms']:5.2f}x" if theirs else ""
+            print(f"{way:15} {one['ms']:9.2f} ms {over} ({one['mib']:.0f}) first step {one['seconds']:.0f} s {kept}"
+                  f"{f'won {won}; ' if won else ''}{one.get('said', '')}"[:330])
+        tables = [one["table"] for way, one in row["ways"].items() if "table" in one]
+        lines = [line for table in tables[:1] for line in table.splitlines() if line.strip()]
+        print("\n".join(f"  {line[:140]}" for line in lines[-24:]))
 
 
 def first(file):
