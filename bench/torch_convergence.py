@@ -13,7 +13,6 @@ convolutions' weights against double precision, root mean square over that of th
 
 import argparse
 import copy
-import importlib.util
 import json
 import statistics
 import sys
@@ -22,17 +21,9 @@ from pathlib import Path
 
 import torch
 from torch import nn
+from torch_generators import volumes
 
 START = time.monotonic()
-
-
-def example():
-    """examples/train_unet3d.py."""
-    path = Path(__file__).resolve().parents[1] / "examples" / "train_unet3d.py"
-    spec = importlib.util.spec_from_file_location("train_unet3d", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 class Block(nn.Module):
@@ -73,9 +64,9 @@ class Digits:
 
 
 def spheres(args):
-    of = example()
+    of = volumes()
     data = of.Spheres(max(args.batch // 32, 1), args.size, args.device)
-    data.form, data.model = torch.channels_last_3d, lambda: of.UNet(args.width, 3)
+    data.form, data.model = torch.channels_last_3d, lambda: of.UNet([args.width, 2 * args.width, 4 * args.width])
     return data
 
 

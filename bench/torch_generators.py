@@ -1,4 +1,8 @@
-"""Networks that up-sample by transposed convolutions, in plain PyTorch: parts of torch_zoo.py and torch_training.py."""
+"""Networks that up-sample by transposed convolutions, in plain PyTorch: parts of torch_zoo.py, torch_training.py
+and torch_convergence.py."""
+
+import sys
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -35,33 +39,17 @@ class UNet(nn.Module):
         return self.last(x)
 
 
-class UNet3d(nn.Module):
+def unet3d(widths=(32, 64, 128, 256, 320, 320)):
     """A U-Net of volumes as nnU-Net plans it: one channel to two classes, instance norms and leaky ReLU, six stages."""
+    return volumes().UNet(widths)
 
-    def __init__(self, widths=(32, 64, 128, 256, 320, 320)):
-        super().__init__()
 
-        def twice(inputs, outputs, stride=1):
-            layers = []
-            for channels, step in ((inputs, stride), (outputs, 1)):
-                layers += [nn.Conv3d(channels, outputs, 3, step, 1), nn.InstanceNorm3d(outputs, affine=True), nn.LeakyReLU(0.01)]
-            return nn.Sequential(*layers)
+def volumes():
+    """examples/train_unet3d.py."""
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
+    import train_unet3d
 
-        self.first = twice(1, widths[0])
-        self.down = nn.ModuleList(twice(one, other, 2) for one, other in zip(widths, widths[1:]))
-        pairs = list(zip(widths[::-1], widths[-2::-1]))
-        self.up = nn.ModuleList(nn.ConvTranspose3d(one, other, 2, 2) for one, other in pairs)
-        self.behind = nn.ModuleList(twice(2 * other, other) for _, other in pairs)
-        self.last = nn.Conv3d(widths[0], 2, 1)
-
-    def forward(self, x):
-        kept = [self.first(x)]
-        for down in self.down:
-            kept.append(down(kept[-1]))
-        x = kept.pop()
-        for up, behind in zip(self.up, self.behind):
-            x = behind(torch.cat([kept.pop(), up(x)], 1))
-        return self.last(x)
+    return train_unet3d
 
 
 def dcgan(width=64):

@@ -5,14 +5,16 @@
     python bench/torch_stream.py --model resnet18 --size 64 --device cpu --calls 200
     python bench/torch_stream.py --backend inductor                                 # for comparison
 
-The first call has a batch of 8 and the second one of 7, by which torch.compile makes a graph for any batch; then come the
-random ones. A batch's median is that of its calls in a second stream of the same batches. Answers are held to the model's
-own. Random weights; needs PyTorch and torchvision.
+The first call has a batch of 8, for which torch.compile(dynamic=True) makes a graph for any batch but 1; then come random ones,
+--calls and more, until --seconds are over since the first call began. A batch's median is that of all its calls. Answers are held to
+the model's own. Status 1 where a call after --minute seconds took over 3 times its batch's median, or an answer is wrong. Random
+weights; needs PyTorch and torchvision.
 """
 
 import argparse
 import random
 import statistics
+import sys
 import time
 
 import torch
@@ -32,6 +34,9 @@ def main():
     parser.add_argument("--most", type=int, default=64, help="images in a batch")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--backend", default="convtune")
+    parser.add_argument("--minute", type=float, default=60, help="seconds after which calls are held to their median")
+    parser.add_argument("--seconds", type=float, default=75, help="that the stream lasts at least, compiling counted")
+    parser.add_argument("--error", type=float, default=0.1, help="of an answer, over the root mean square of all")
     parser.add_argument("--whole", type=int, help="1: the whole graph must be proven, 0: it is not asked")
     args = parser.parse_args()
     if args.backend == "convtune":
@@ -43,10 +48,8 @@ def main():
     if args.device == "cuda":
         model, images = model.to(memory_format=torch.channels_last), images.to(memory_format=torch.channels_last)
     options = {} if args.whole is None or args.backend != "convtune" else {"convtune.whole": bool(args.whole)}
-    run = torch.compile(model, backend=args.backend, options=options or None)
-    rng = random.Random(0)
-    batches = [rng.randint(1, args.most) for _ in range(args.calls)]
-    begin, worst = time.perf_counter(), 0.0
+    run = torch.compile(model, backend=args.backend, options=options or None, dynamic=True)
+    rng, worst, stream = random.Random(0), 0.0, []
 
     def call(batch):
         x = images[:batch]
@@ -57,29 +60,29 @@ def main():
         return y, time.perf_counter() - before
 
     with torch.no_grad():
-        for batch in (8, 7):
-            took = call(batch)[1]
-            print(f"batch {batch}, which compiles: {took:.2f} s")
-        expected, stream = model(images).float(), []
+        expected = model(images).float()
         scale = expected.square().mean().sqrt()
-        for number, batch in enumerate(batches):
+        begin = time.perf_counter()
+        print(f"batch 8, which compiles: {call(8)[1]:.2f} s", flush=True)
+        while time.perf_counter() - begin < args.seconds or len(stream) < args.calls:
+            batch = rng.randint(1, args.most)
             y, took = call(batch)
             stream.append((time.perf_counter() - begin, batch, took))
-            if number % 10 == 0:
+            if len(stream) % 10 == 1:
                 worst = max(worst, float((y.float() - expected[:batch]).abs().max() / scale))
-        steady = {}
-        for batch in batches:
-            steady.setdefault(batch, []).append(call(batch)[1])
-    medians = {batch: statistics.median(took) for batch, took in steady.items()}
+    medians = {batch: statistics.median(took for _, of, took in stream if of == batch) for batch in {one[1] for one in stream}}
     ratios = sorted(((took / medians[batch], at, batch, took) for at, batch, took in stream), reverse=True)
-    late = [one for one in ratios if one[1] > 60]
-    total, again = sum(took for *_, took in stream), sum(map(sum, steady.values()))
-    print(f"{args.backend} {args.model}, {args.calls} calls: {total:.2f} s, the same again {again:.2f} s, error {worst:.2g}")
+    late = [one for one in ratios if one[1] > args.minute]
+    print(f"{args.backend} {args.model}, {len(stream)} calls of 1 to {args.most} images in {stream[-1][0]:.0f} s, the first {args.calls} "
+          f"in {sum(one[2] for one in stream[:args.calls]):.2f} s, error {worst:.2g}")  # fmt: skip
     for ratio, at, batch, took in ratios[:5]:
         print(f"  {ratio:.2f} times the median of batch {batch}: {1e3 * took:.1f} ms, {at:.0f} s after the beginning")
-    print(f"calls over 3 times their batch's median: {sum(one[0] > 3 for one in ratios)}, of the {len(late)} after a "
-          f"minute {sum(one[0] > 3 for one in late)}, the largest {late[0][0] if late else 0:.2f}")  # fmt: skip
+    print("ms of batches: " + ", ".join(f"{batch} {1e3 * medians[batch]:.2f}" for batch in sorted(medians)[:: max(1, len(medians) // 8)]))
+    over = sum(one[0] > 3 for one in late)
+    print(f"calls over 3 times their batch's median: {sum(one[0] > 3 for one in ratios)}; of the {len(late)} after {args.minute:.0f} s "
+          f"{over}, the largest {f'{late[0][0]:.2f} times' if late else 'of none'}")  # fmt: skip
+    return 1 if over or not late or worst > args.error else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

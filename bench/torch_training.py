@@ -2,7 +2,7 @@
 """Whole steps of training: torch.compile(backend="convtune") and convtune.optimize(train=True) beside PyTorch eager and compiled.
 
     python bench/torch_training.py --models convnext_tiny resnet50 --batch 256 --json training.json
-    python bench/torch_training.py --models resnet18 --batch 2 --size 64 --device cpu --type float32
+    python bench/torch_training.py --models tiny --batch 2 --size 32 --device cpu --type float32
     python bench/torch_training.py --models convnext_tiny:256 unet3d:2 --deadline 540 --json training.json
 
 A step is zero_grad, forward under bf16 autocast, cross entropy, backward, SGD with momentum, on synthetic images (or volumes:
@@ -41,15 +41,19 @@ def module_and_data(name, args):
     torch.manual_seed(0)
     with torch.device(args.device):
         if name == "unet3d":
-            from torch_generators import UNet3d
+            from torch_generators import unet3d
 
             size = (args.depth,) * 3
-            model = UNet3d() if args.depth >= 64 else UNet3d((8, 16, 16))
+            model = unet3d() if args.depth >= 64 else unet3d((8, 16, 16))
             return model, torch.randn(args.batch, 1, *size), torch.randint(0, 2, (args.batch, *size))
+        x, labels = torch.randn(args.batch, 3, args.size, args.size), torch.randint(0, 10, (args.batch,))
+        if name == "tiny":  # to see that it works
+            layers = torch.nn.Conv2d(3, 16, 3), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(16, 10)
+            return torch.nn.Sequential(*layers), x, labels
         import torchvision
 
         model = torchvision.models.get_model(name, weights=None).train()
-        return model, torch.randn(args.batch, 3, args.size, args.size), torch.randint(0, 1000, (args.batch,))
+        return model, x, labels
 
 
 def compiled(model, turn):
@@ -168,7 +172,7 @@ def measured(name, batch, workers, args):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", default=["convnext_tiny", "resnet50"],
-                        help="torchvision's names and unet3d, each with :BATCH where not --batch")  # fmt: skip
+                        help="torchvision's names, unet3d and tiny, each with :BATCH where not --batch")  # fmt: skip
     parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=WAYS)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--size", type=int, default=224)

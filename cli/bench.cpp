@@ -60,6 +60,7 @@ Command add_bench(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand("bench", "Measure convtune beside the vendor's library, in one run");
   const auto bench = std::make_shared<Bench>();
   bench->problem.add_to(*app);
+  bench->problem.add_train_to(*app);
   bench->device.add_to(*app);
   app->add_option("--seconds", bench->seconds, "Measuring time of a case, shared by the providers")
       ->type_name("SECONDS")
@@ -70,7 +71,8 @@ Command add_bench(CLI::App& parent) {
       "  convtune bench alexnet_conv1 --batch 8\n"
       "  convtune bench --suite all --batch 8 --seconds 5 --json bench.json\n"
       "  convtune bench --suite stem --csv - > stem.csv\n"
-      "  convtune bench --model unet.onnx --dtype bf16 --layout nhwc\n\n"
+      "  convtune bench --model unet.onnx --dtype bf16 --layout nhwc\n"
+      "  convtune bench --suite body --dtype bf16 --layout nhwc --dir bwd_w\n\n"
       "bench never tunes: run `convtune tune` on the same problems first.");
   return {app, [bench] { return bench->run(); }};
 }

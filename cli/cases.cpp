@@ -59,6 +59,8 @@ Command add_cases(CLI::App& parent) {
   const auto cases = std::make_shared<Cases>();
   CLI::Option* suite = app->add_option("SUITE", cases->suite, "Only the problems of " + suite_help());
   CLI::Option* model = cases->problem.add_model_to(*app)->excludes(suite);
+  cases->problem.add_train_to(*app);
+  app->get_option("--train")->needs(model);
   app->add_option("--json", cases->json,
                   "Write the model's convolutions to this file as JSON (- is standard output)")
       ->type_name("FILE")

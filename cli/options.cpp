@@ -12,6 +12,7 @@
 
 #include "convtune/cases.h"
 #include "convtune/error.h"
+#include "directions.h"
 #include "output.h"
 #include "table.h"
 
@@ -252,6 +253,8 @@ CLI::Option* ProblemOptions::add_model_to(CLI::App& app) {
   add_whole_number(app, "--batch", batch, 0, kLargest, "Use this batch size instead of the problem's (mb)");
   add_choice(app, "--dtype", dtype, {"f32", "f16", "bf16"}, "Use this element type instead of the problem's");
   add_choice(app, "--layout", layout, {"nchw", "nhwc"}, "Use this layout instead of the problem's");
+  add_choice(app, "--dir", dir, {"fwd", "bwd_d", "bwd_w"},
+             "Use this direction instead of the problem's: forward, the gradient of x, that of w");
   CLI::Option* of_model =
       app.add_option("--model", model, "The convolutions of an ONNX file, or of a list by `cases --json`")
           ->type_name("FILE");
@@ -263,6 +266,15 @@ CLI::Option* ProblemOptions::add_model_to(CLI::App& app) {
       ->capture_default_str()
       ->needs(of_model);
   return of_model;
+}
+
+void ProblemOptions::add_train_to(CLI::App& app) {
+  app.add_flag(
+         "--train", train,
+         "All that training runs of each layer: it alone and its gradients, of x not for a model's first "
+         "layer of up to 4 channels")
+      ->group(group::kWhat)
+      ->excludes("--dir");
 }
 
 Model ProblemOptions::read() const {
@@ -283,8 +295,33 @@ ConvProblem ProblemOptions::changed(ConvProblem problem) const {
   if (batch && model.empty()) problem.n = *batch;  // a model's batch is its inputs'
   if (!dtype.empty()) problem.dtype = parse_dtypes(dtype);
   if (!layout.empty()) problem.layout = parse_layout(layout);
+  if (!dir.empty()) problem = in_direction(std::move(problem), parse_direction(dir));
   validate(problem);
   return problem;
+}
+
+void ProblemOptions::train_all(Asked& found) const {
+  std::vector<ConvProblem> problems;
+  std::vector<ModelConvolution> convolutions;
+  for (std::size_t i = 0; i < found.problems.size(); ++i) {
+    const ConvProblem& one = found.problems[i];
+    const bool is_transposed = one.direction == Direction::backward_data &&
+                               (found.model || one.bias || one.activation != Activation::none);
+    std::vector<ConvProblem> all = {one};  // a gradient stays what it is
+    if (one.direction == Direction::forward || is_transposed)
+      all = of_training(one, found.model && i == 0 && one.c <= 4);
+    for (ConvProblem& problem : all) {
+      if (found.model) {
+        ModelConvolution part = found.model->convolutions[i];
+        part.problem = problem;
+        for (std::string& layer : part.layers) layer += problem.name.substr(one.name.size());
+        convolutions.push_back(std::move(part));
+      }
+      problems.push_back(std::move(problem));
+    }
+  }
+  found.problems = std::move(problems);
+  if (found.model) found.model->convolutions = std::move(convolutions);
 }
 
 Asked ProblemOptions::asked() const {
@@ -307,6 +344,7 @@ Asked ProblemOptions::asked() const {
   for (ConvProblem& one : all) one = changed(std::move(one));
   if (found.model)
     for (std::size_t i = 0; i < all.size(); ++i) found.model->convolutions[i].problem = all[i];
+  if (train) train_all(found);
   return found;
 }
 

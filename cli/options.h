@@ -31,23 +31,27 @@ struct Asked {
 // Options of one subcommand. They live as long as the process: the command line points into them.
 struct ProblemOptions {
   std::vector<std::string> words;
-  std::string suite, model, python = python_program(), dtype, layout;
+  std::string suite, model, python = python_program(), dtype, layout, dir;
   std::vector<std::string> shapes;  // for the model's inputs
   std::optional<std::int64_t> batch;
+  bool train = false;
 
   void add_to(CLI::App& app);
   // --model and what changes its problems, alone. Returns --model.
   CLI::Option* add_model_to(CLI::App& app);
+  void add_train_to(CLI::App& app);
   bool empty() const { return words.empty() && suite.empty() && model.empty(); }
   // The words' problems, then the suite's; or the model's, whose skipped layers are told on stderr. With
-  // batch, types and layout put in. Throws Error if there is none.
+  // batch, types and layout put in, in the direction that is asked for, or in all three of training. Throws
+  // Error if there is none.
   Asked asked() const;
   std::vector<ConvProblem> problems() const { return asked().problems; }
-  // With batch, types and layout put in.
+  // With batch, types, layout and direction put in.
   ConvProblem changed(ConvProblem problem) const;
 
  private:
   Model read() const;
+  void train_all(Asked& found) const;
 };
 
 struct DeviceOptions {

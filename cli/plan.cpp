@@ -194,6 +194,7 @@ Command add_plan(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand("plan", "Show what would run and why; measures nothing");
   const auto plan = std::make_shared<PlanCommand>();
   plan->problem.add_to(*app);
+  plan->problem.add_train_to(*app);
   plan->device.add_to(*app);
   add_way(*app, plan->algorithm, plan->config, "Plan with");
   app->add_flag("--explain-config", plan->explain_config, "Say what each field of the config means");

@@ -87,6 +87,7 @@ Command add_tune(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand("tune", "Search for the fastest way to run a problem and record it");
   const auto tune = std::make_shared<Tune>();
   tune->problem.add_to(*app);
+  tune->problem.add_train_to(*app);
   tune->device.add_to(*app);
   begin_group(*app, group::kWhere);
   CLI::Option* const all =
@@ -114,7 +115,8 @@ Command add_tune(CLI::App& parent) {
       "  convtune tune mb1ic3ih224oc64kh7sh2ph3 act=relu --retune\n"
       "  convtune tune --suite stem --json stem.json\n"
       "  convtune tune --model resnet50.onnx --batch 8 --budget 30s\n"
-      "  convtune tune --model resnet50.onnx --devices all\n\n"
+      "  convtune tune --model resnet50.onnx --devices all\n"
+      "  convtune tune --model resnet50.onnx --train --dtype bf16 --layout nhwc\n\n"
       "A quarter of the budget goes to the vendor's ways, in the order of its heuristics; then candidates "
       "are tried, the first guess of every algorithm first and the others by forecast; then what the vendor "
       "has left. 8 % are kept for the best of both in turns, up to 15 % for the last stage, 10 % for the "

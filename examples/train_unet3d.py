@@ -5,17 +5,14 @@
     python examples/train_unet3d.py --device cpu --size 16 --batch 1 --width 8       # seconds
 
 Volumes are drawn, nothing is downloaded. convtune.optimize(train=...) lets the directions of each layer compete and keeps them
-only where a whole step is proven faster. Needs PyTorch and convtune.
+only where a whole step is proven faster. Needs PyTorch and convtune; training.py has the rest.
 """
 
 import argparse
-import copy
-import time
 
 import torch
 from torch import nn
-
-import convtune
+from training import add_options, compare
 
 
 def twice(inputs, outputs, stride=1):
@@ -26,17 +23,16 @@ def twice(inputs, outputs, stride=1):
 
 
 class UNet(nn.Module):
-    """One channel to two classes; each stage halves the volume and doubles the channels."""
+    """One channel to two classes; each stage, of so many channels, halves the volume."""
 
-    def __init__(self, width, stages):
+    def __init__(self, widths):
         super().__init__()
-        widths = [width << stage for stage in range(stages)]
-        self.first = twice(1, width)
+        self.first = twice(1, widths[0])
         self.down = nn.ModuleList(twice(one, other, 2) for one, other in zip(widths, widths[1:]))
         pairs = list(zip(widths[::-1], widths[-2::-1]))
         self.up = nn.ModuleList(nn.ConvTranspose3d(one, other, 2, 2) for one, other in pairs)
         self.behind = nn.ModuleList(twice(2 * other, other) for _, other in pairs)
-        self.last = nn.Conv3d(width, 2, 1)
+        self.last = nn.Conv3d(widths[0], 2, 1)
 
     def forward(self, x):
         kept = [self.first(x)]
@@ -64,49 +60,17 @@ class Spheres:
         return x.to(memory_format=torch.channels_last_3d), inside.long()
 
 
-def step(model, x, labels, optimizer=None):
-    """One step; without an optimizer everything but its own."""
-    model.zero_grad(set_to_none=True)
-    with torch.autocast(x.device.type, torch.bfloat16, enabled=x.is_cuda):
-        loss = nn.functional.cross_entropy(model(x).float(), labels)
-    loss.backward()
-    if optimizer is not None:
-        optimizer.step()
-    return loss.detach()
-
-
-def train(model, volumes, steps):
-    """(the mean loss of the last fifth, milliseconds a step)."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    losses, begin = [], time.perf_counter()
-    for _ in range(steps):
-        losses.append(step(model, *volumes.draw(), optimizer))
-    last = float(torch.stack(losses[-max(steps // 5, 1) :]).mean())  # waits for the device
-    return last, 1e3 * (time.perf_counter() - begin) / steps
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--batch", type=int, default=2)
+    add_options(parser, batch=2)
     parser.add_argument("--size", type=int, default=128, help="of a volume each way, a multiple of 2^(stages - 1)")
     parser.add_argument("--width", type=int, default=32, help="channels of the first stage")
     parser.add_argument("--stages", type=int, default=4)
-    parser.add_argument("--steps", type=int, default=50)
-    parser.add_argument("--budget", type=float, default=0.0, help="seconds of search in optimize")
     args = parser.parse_args()
     torch.manual_seed(0)
-    torch.backends.cudnn.benchmark = True
     volumes = Spheres(args.batch, args.size, args.device)
-    theirs = UNet(args.width, args.stages).to(args.device, memory_format=torch.channels_last_3d)
-    ours = copy.deepcopy(theirs)
-    x, labels = volumes.draw()
-    with torch.autocast(x.device.type, torch.bfloat16, enabled=x.is_cuda):  # the types that a step has
-        convtune.optimize(ours, x, budget=args.budget, train=lambda model: step(model, x, labels))
-    for name, model in (("PyTorch", theirs), ("convtune", ours)):
-        torch.manual_seed(1)
-        loss, ms = train(model, volumes, args.steps)
-        print(f"{name:9} loss {loss:.4f} after {args.steps} steps, {ms:.1f} ms a step")
+    model = UNet([args.width << stage for stage in range(args.stages)]).to(args.device, memory_format=torch.channels_last_3d)
+    compare(model, volumes, args, rate=3e-3)
 
 
 if __name__ == "__main__":

@@ -90,6 +90,27 @@ class Lists(CliTest):
         self.refused(["plan", TINY, "--dtype", "int8"], 2, "int8", "bf16")
         self.refused(["plan", TINY, "--layout", "hwcn"], 2, "hwcn", "nhwc")
 
+    def test_directions(self):
+        """--dir of every problem, and --train: what a step runs of each layer of a model, transposed ones among them."""
+        self.assertIn("dir=bwd_w", self.ok("plan", f"{TINY} act=relu", "--dir", "bwd_w", "--device", "cpu").stdout)
+        shown = self.ok("bench", TINY, "--dir", "bwd_d", "--device", "cpu", "--seconds", "0.05", "--csv", "-").stdout
+        self.assertIn(f"{TINY} precision=fp32 dir=bwd_d", shown)
+        second = {"problem": "mb2ic8ih6oc8kh3ph1n\"two\" act=relu residual=1", "count": 3, "layers": ["two"]}
+        up = {"problem": "mb2ic8ih3oc4kh2sh2n\"up\" dir=transposed", "count": 1, "layers": ["up"]}
+        path, listed = self.path({**MODEL, "convolutions": [CONVOLUTION, second, up]}), self.folder / "list.json"
+        self.ok("cases", "--model", path, "--train", "--json", str(listed))
+        found = json.loads(listed.read_text())["convolutions"]
+        self.assertEqual([(one["problem"], one["count"], one["layers"][0]) for one in found], [
+            (TINY, 2, "first"), (f"{TINY} dir=bwd_w", 2, "first_w"),
+            ("ic8ih6oc8kh3ph1", 3, "two"), ("ic8ih6oc8kh3ph1 dir=bwd_d", 3, "two_d"), ("ic8ih6oc8kh3ph1 dir=bwd_w", 3, "two_w"),
+            ("ic4ih6oc8kh2sh2 dir=bwd_d bias=1", 1, "up"), ("ic4ih6oc8kh2sh2 bias=0", 1, "up_y"),
+            ("ic4ih6oc8kh2sh2 dir=bwd_w bias=0", 1, "up_w")])
+        tuned = self.ok("tune", "--model", path, "--train", "--device", "cpu", "--threads", "1", "--budget", "1t").stdout
+        for name in ("two_d", "two_w", "up_y", "up_w"):
+            self.assertIn(name, tuned)
+        self.refused(["tune", "--model", path, "--train", "--dir", "bwd_d"], 2, "--train", "--dir")
+        self.refused(["bench", TINY, "--dir", "back"], 2, "back", "bwd_w")
+
     def test_what_does_not_go_together(self):
         path = self.path()
         self.refused(["plan", TINY, "--model", path], 2, "cannot be given together")
