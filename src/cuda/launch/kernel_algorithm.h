@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <concepts>
 #include <initializer_list>
 #include <limits>
 #include <memory>
@@ -327,9 +328,12 @@ class KernelAlgorithmOf : public KernelAlgorithm {
   }
 
  private:
-  // Blocks that an SM holds at once: a choice of the config, or one.
+  // Blocks that an SM holds at once: a choice of the config, or one. A bool of that name says that weights
+  // stay.
   static int resident(const Kernel& kernel) {
-    if constexpr (requires { kernel.resident(); })
+    if constexpr (requires {
+                    { kernel.resident() } -> std::same_as<int>;
+                  })
       return kernel.resident();
     else if constexpr (requires { int{kernel.blocks}; })
       return kernel.blocks;
