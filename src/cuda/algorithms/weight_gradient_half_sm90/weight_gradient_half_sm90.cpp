@@ -140,11 +140,11 @@ TensorMaps maps_of(const WeightGradientHalfSm90& kernel) {
 struct WgradShape {
   int filter_groups, column_groups, row_blocks, columns;
 };
-constexpr WgradShape kWgradShapes[] = {{2, 1, 1, 256}, {1, 2, 1, 256}, {2, 1, 2, 128}, {1, 2, 2, 128},
-                                       {2, 1, 1, 192}, {1, 2, 1, 192}, {3, 1, 1, 192}, {1, 3, 1, 192},
-                                       {2, 1, 1, 128}, {1, 2, 1, 128}, {1, 3, 1, 128}, {3, 1, 1, 128},
-                                       {2, 1, 2, 64},  {2, 1, 1, 64},  {1, 2, 1, 64},  {1, 3, 1, 64},
-                                       {1, 2, 2, 64},  {1, 1, 1, 64},  {1, 1, 1, 128}};
+constexpr WgradShape kWgradShapes[] = {
+    {2, 1, 1, 256}, {1, 2, 1, 256}, {2, 1, 2, 128}, {1, 2, 2, 128}, {2, 1, 1, 192}, {1, 2, 1, 192},
+    {3, 1, 1, 192}, {1, 3, 1, 192}, {2, 1, 1, 128}, {1, 2, 1, 128}, {1, 3, 1, 128}, {3, 1, 1, 128},
+    {2, 1, 2, 64},  {2, 1, 1, 64},  {1, 2, 1, 64},  {1, 3, 1, 64},  {1, 2, 2, 64},  {1, 1, 1, 64},
+    {1, 1, 1, 128}, {1, 1, 1, 192}, {1, 1, 1, 256}};
 
 class WeightGradientHalf final : public KernelAlgorithmOf<WeightGradientHalfSm90> {
  public:
