@@ -51,7 +51,7 @@ def test_forced_gradients_are_pytorchs(last):
     found, expected = both(last, force=True)
     assert_same(found, expected)
     report = convtune.torch.backend.last_report()
-    assert report.step and sum(layer.swapped for layer in report.layers) == len(report.layers) == 5
+    assert report.step and sum(layer.swapped for layer in report.layers) == len(report.layers) == 8
     assert {layer.problem.direction for layer in report.layers} == {"fwd", "bwd_d", "bwd_w"}
 
 
@@ -72,12 +72,19 @@ def test_a_step_that_is_not_proven_is_inductors(monkeypatch):
 
 
 def test_a_proven_step_is_kept(monkeypatch):
+    """And the next process, which finds the verdict, compiles one graph."""
     won = Contest(True, 0.5, 0.5, 0.5, 100.0, 50.0, 10)
     monkeypatch.setattr(decide, "check_and_contest", lambda *rest, **more: won)
     monkeypatch.setattr(proof, "contest", lambda *_, **__: won)
     found, expected = both()
     assert_same(found, expected)
-    assert convtune.torch.backend.last_report().kept
+    report = convtune.torch.backend.last_report()
+    assert report.kept and "contest of the whole" in report.seconds
+    torch._dynamo.reset()
+    monkeypatch.setattr(proof, "contest", None)
+    both()
+    report = convtune.torch.backend.last_report()
+    assert report.kept and "inductor, of its own graph" not in report.seconds and report.seconds["inductor"] > 0
 
 
 def test_where_no_gradient_wins_nothing_is_measured(monkeypatch):

@@ -10,8 +10,8 @@ Options: "convtune.budget" (seconds of tuning in one graph; 0, no search, is the
 layer, to be proven: 0.02), "convtune.whole" (True: the graph must be proven no slower than inductor's, which compiles that,
 too; False takes what is proven of its layers; by default the graph is proven where its layers are not far ahead),
 "convtune.force" (every layer that convtune can, unmeasured: for tests).
-Of graphs that record gradients, each convolution's gradients are chosen alone, and forward with backward must be proven no
-slower than inductor's. Graphs that cannot be traced are inductor's untouched; the logger "convtune" says so.
+Of graphs that record gradients, each convolution's three directions are chosen alone, and forward with backward must be proven
+no slower than inductor's. Graphs that cannot be traced are inductor's untouched; the logger "convtune" says so.
 An installed package registers the name; from a source tree `import convtune.torch.backend` does.
 docs/decisions/0042-a-backend-of-torch-compile.md has the reasons.
 """
@@ -328,7 +328,8 @@ def _gradients(
     found = GradientPass(wanted, phases)
     # A backward is compiled with its forward, not when it is first run: it is to be measured.
     with torch._functorch.config.patch(force_non_lazy_backward_lowering=True):
-        ours = compile(copy.deepcopy(module), inputs, post_grad_custom_pre_pass=found)
+        with phases("inductor"):
+            ours = compile(copy.deepcopy(module), inputs, post_grad_custom_pre_pass=found)
         if found.report is None:
             _log.info("a graph that records gradients is inductor's: no convolution's backward is in it")
             return None
@@ -337,10 +338,15 @@ def _gradients(
         _log.info("%s", _last)
         if not found.taken or wanted.force or wanted.whole is False:
             return ours  # type: ignore[no-any-return]
-        with phases("inductor, of its own graph"):
-            theirs = aside(compile, module, inputs)
-    with phases("contest of the whole"):
-        outcome = whole_step(theirs, ours, concrete(inputs))
+        key = key_of_whole(module, concrete(inputs), patches, found.lines)
+        outcome = recall(key)
+        if outcome is None:
+            with phases("inductor, of its own graph"):
+                theirs = aside(compile, module, inputs)
+    if outcome is None:
+        with phases("contest of the whole"):
+            outcome = whole_step(theirs, ours, concrete(inputs))
+        keep(key, outcome)
     return ours if _is_proven(outcome) else None
 
 

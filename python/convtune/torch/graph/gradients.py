@@ -1,10 +1,11 @@
-"""Gradients in graphs that inductor compiles: of each convolution's backward, x's and the weight's with the bias's become
-`convtune::conv_backward` where that is proven faster, each alone; the rest stays PyTorch's."""
+"""Graphs that record gradients, as inductor compiles them: of each convolution's backward, x's and the weight's with the
+bias's become `convtune::conv_backward` where that is proven faster, each alone, and a forward `convtune::conv2d_forward`; the
+rest stays PyTorch's."""
 
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -18,15 +19,17 @@ from ...problem import Problem
 from ..backward import conv_backward, gradient_problem
 from ..how import How
 from ..measure.decide import choices_of, device_of
-from ..measure.gradient_sides import GradientSides
+from ..measure.gradient_sides import ForwardSides, GradientSides
 from ..measure.graphs import decide_graph
 from ..measure.phases import Phases
-from ..run import TYPES
+from ..native import conv2d_forward
+from ..run import TYPES, problem_for
 from .chains import Wanted
 
 __all__ = ["GradientPass", "convolves"]
 
 _backward: Any = torch.ops.aten.convolution_backward.default
+_forward: Any = torch.ops.aten.convolution.default
 _PLACES = {"x": (0,), "w": (1, 2)}  # of a direction's tensors among the results
 
 
@@ -63,22 +66,74 @@ class _Gradient:
         return GradientSides(self.of, own, self.how, x.shape, x.stride(), x.dtype, x.device, self.bias_type)
 
 
+@dataclass
+class _Layer:
+    """A forward, without its bias, which a compiler adds where y is read next. Its weight is another in every step."""
+
+    node: Node
+    how: How
+    problem: Problem
+    of: str = "y"
+
+    @property
+    def name(self) -> str:
+        return self.node.name
+
+    @property
+    def _tensors(self) -> list[Any]:
+        return [one.meta["val"] for one in self.node.args[:2]]  # type: ignore[union-attr]
+
+    @property
+    def device(self) -> torch.device:
+        return self._tensors[0].device  # type: ignore[no-any-return]
+
+    @property
+    def kind(self) -> str:
+        """A text by which contests of different layers differ."""
+        lie = [(tuple(one.shape), one.stride()) for one in self._tensors]
+        return repr((str(self.problem), "a step's forward", lie, self.device))
+
+    def sides(self) -> ForwardSides:
+        x, weight = self._tensors
+        own = torch.empty_strided(weight.shape, weight.stride(), dtype=weight.dtype, device=weight.device).uniform_(-1, 1)
+        return ForwardSides(own, self.how, x.shape, x.stride(), x.dtype, x.device)
+
+
+def _are_taken(tensors: list[Any]) -> bool:
+    """False of symbolic sizes and of other types."""
+    dtypes = {one.dtype for one in tensors}
+    sizes = [size for one in tensors for size in one.shape]
+    return all(type(size) is int for size in sizes) and len(dtypes) == 1 and dtypes <= set(TYPES)
+
+
+def _how(stride: Any, padding: Any, dilation: Any, transposed: Any, output_padding: Any, groups: Any) -> How:
+    geometry: Any = tuple(stride), (*padding, *padding), tuple(dilation), groups
+    return How(*geometry, output_padding=tuple(output_padding) if transposed else ())
+
+
+def _found_forward(node: Node) -> list[_Layer]:
+    """The node's forward; nothing beyond what a problem can be."""
+    x, weight, bias, *words = node.args
+    tensors = [one.meta["val"] for one in (x, weight, bias) if one is not None]  # type: ignore[union-attr]
+    how = _how(*words)
+    if not _are_taken(tensors) or how.is_pytorchs:
+        return []
+    try:
+        return [_Layer(node, how, problem_for(tensors[0], tensors[1], how, None))]
+    except InvalidArgument:
+        return []
+
+
 def _found(node: Node) -> list[_Gradient]:
     """The gradients that a node computes; none of symbolic sizes, of other types, or beyond what a problem can be."""
-    grad, x, weight, _, stride, padding, dilation, transposed, output_padding, groups, mask = node.args
+    grad, x, weight, _, *words, mask = node.args
     tensors = [one.meta["val"] for one in (grad, x, weight)]  # type: ignore[union-attr]
-    sizes = [size for one in tensors for size in one.shape]
-    dtypes = {one.dtype for one in tensors}
-    if not all(type(size) is int for size in sizes) or len(dtypes) > 1 or not dtypes <= set(TYPES):
+    if not _are_taken(tensors) or any(user.target is not operator.getitem for user in node.users):
         return []
-    if any(user.target is not operator.getitem for user in node.users):
-        return []
-    edges = (*padding, *padding)  # type: ignore[misc]
-    geometry: Any = tuple(stride), edges, tuple(dilation), groups  # type: ignore[arg-type]
-    how = How(*geometry, output_padding=tuple(output_padding) if transposed else ())  # type: ignore[arg-type]
+    how = _how(*words)
     found = []
     for of, wanted in (("x", mask[0]), ("w", mask[1])):  # type: ignore[index]
-        bias_type = tensors[0].dtype if of == "w" and mask[2] and not transposed else None  # type: ignore[index]
+        bias_type = tensors[0].dtype if of == "w" and mask[2] and not how.transposed else None  # type: ignore[index]
         try:
             if wanted and not how.is_pytorchs:
                 found.append(_Gradient(node, of, how, gradient_problem(of, tensors[1], tensors[2], how, bias_type), bias_type))
@@ -123,21 +178,50 @@ def _rewrite(graph: Graph, node: Node, own: dict[str, str], how: How, has_bias: 
     return True
 
 
+def _rewrite_forward(graph: Graph, node: Node, line: str, how: How) -> bool:
+    """Puts the operator in the node's place, and its bias behind it. Leaves the graph and gives False where y would lie
+    otherwise."""
+    x, weight, bias, *_ = node.args
+    text = replace(how, choices=line, reuse=False).text
+    made = conv2d_forward(x.meta["val"], weight.meta["val"], None, None, text)  # type: ignore[union-attr]
+    if made.stride() != node.meta["val"].stride():
+        return False
+
+    def add(target: Any, *arguments: Any, val: Any) -> Node:
+        new = graph.call_function(target, arguments)
+        new.meta = {**node.meta, "val": val}
+        return new
+
+    with graph.inserting_before(node):
+        y = add(conv2d_forward, x, weight, None, None, text, val=made)
+        if isinstance(bias, Node):
+            sizes, value = [-1, *[1] * how.axes], bias.meta["val"]
+            row = add(torch.ops.aten.reshape.default, bias, sizes, val=value.reshape(sizes))
+            y = add(torch.ops.aten.add.Tensor, y, row, val=node.meta["val"])
+    node.replace_all_uses_with(y)
+    graph.erase_node(node)
+    return True
+
+
 class GradientPass(CustomGraphPass):
-    """A pass over forward and backward graphs, before inductor lowers them; forwards have nothing for it. `report`: the
-    decisions of the last backward; `taken`: how many gradients became convtune's."""
+    """A pass over forward and backward graphs, before inductor lowers them. `report`: the decisions of all of them; `taken`: how
+    many directions became convtune's; `lines`: their plans."""
 
     def __init__(self, wanted: Wanted, phases: Phases) -> None:
         self._wanted, self._phases = wanted, phases
+        self._layers: list[Layer] = []
+        self._devices: set[str] = set()
         self.report: OptimizeReport | None = None
         self.taken = 0
+        self.lines: list[str] = []
 
     def uuid(self) -> None:
         """Nothing: what is proven is not in the graph, so inductor may not keep what this pass made of it."""
         return None
 
     def __call__(self, graph: Graph) -> None:
-        found = [one for node in graph.find_nodes(op="call_function", target=_backward) for one in _found(node)]
+        found: list[Any] = [one for node in graph.find_nodes(op="call_function", target=_backward) for one in _found(node)]
+        found += [one for node in graph.find_nodes(op="call_function", target=_forward) for one in _found_forward(node)]
         if not found:
             return
         lines = self._decided(found)
@@ -146,17 +230,22 @@ class GradientPass(CustomGraphPass):
             if one.name in lines:
                 by_node.setdefault(one.node, {})[one.of] = lines[one.name]
         hows = {one.node: one.how for one in found}
-        biased = {one.node for one in found if one.bias_type is not None}
+        biased = {one.node for one in found if getattr(one, "bias_type", None) is not None}
         for node, own in by_node.items():
-            if _rewrite(graph, node, own, hows[node], node in biased):
+            if "y" in own:
+                is_done = _rewrite_forward(graph, node, own["y"], hows[node])
+            else:
+                is_done = _rewrite(graph, node, own, hows[node], node in biased)
+            if is_done:
                 self.taken += len(own)
+                self.lines += own.values()
         graph.lint()
 
-    def _decided(self, found: list[_Gradient]) -> dict[str, str]:
-        """The lines of plans by the gradients' names."""
-        kinds: dict[Any, tuple[Layer, list[_Gradient]]] = {}
+    def _decided(self, found: list[Any]) -> dict[str, str]:
+        """The lines of plans by the directions' names."""
+        kinds: dict[Any, tuple[Layer, list[Any]]] = {}
         for one in found:
-            layer, members = kinds.setdefault((one.problem, one.device), (Layer([], one.problem), []))
+            layer, members = kinds.setdefault((one.problem, one.device, one.of == "y"), (Layer([], one.problem), []))
             layer.names.append(one.name)
             layer.calls += 1
             members.append(one)
@@ -167,8 +256,10 @@ class GradientPass(CustomGraphPass):
                     _force(layer, device_of(members[0]))
             else:
                 decide_graph(all_of, self._wanted.budget, self._wanted.min_gain, self._phases)
-        layers, devices = [layer for layer, _ in all_of], ", ".join(sorted({str(one.device) for one in found}))
-        self.report = OptimizeReport(devices, True, layers, mode="convtune", pytorch=str(torch.__version__), step=True)
+        self._layers += [layer for layer, _ in all_of]
+        self._devices.update(str(one.device) for one in found)
+        devices = ", ".join(sorted(self._devices))
+        self.report = OptimizeReport(devices, True, self._layers, mode="convtune", pytorch=str(torch.__version__), step=True)
         return choices_of(all_of)  # type: ignore[arg-type]
 
 

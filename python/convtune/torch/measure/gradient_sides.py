@@ -1,10 +1,11 @@
-"""The two ways of one gradient of a layer that compete in optimize: PyTorch's and convtune's, on random data that lie as
-the model's do."""
+"""The two ways of one direction of a layer in a step of training: PyTorch's and convtune's, on random data that lie as the
+model's do."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -14,11 +15,35 @@ from ..backward import gradients, pytorch_gradients
 from ..how import How
 from ..layout import empty, output_last
 from ..run import problem_for
-from .sides import random
+from .sides import Sides, random
 
-__all__ = ["GradientSides"]
+__all__ = ["ForwardSides", "GradientSides"]
 
 _EXACT_FLOPS = 2e11  # in double precision a GPU takes some 10 ms for it
+
+
+class ForwardSides(Sides):
+    """A forward without bias, whose weight is packed in every call."""
+
+    def __init__(self, weight: Tensor, how: How, shape: Any, strides: Any, dtype: torch.dtype, device: torch.device) -> None:
+        super().__init__(SimpleNamespace(weight=weight, bias=None), shape, strides, dtype, device, replace(how, reuse=False))
+
+    def pytorch(self) -> Tensor:
+        with torch.no_grad():
+            return super().pytorch()
+
+    def alone(self) -> Tensor:
+        """PyTorch's way: nothing is fused with it."""
+        return self.pytorch()
+
+    def convtune(self, line: str) -> Callable[[], Tensor]:
+        ours = super().convtune(line)
+
+        def run() -> Tensor:
+            with torch.no_grad():
+                return ours()
+
+        return run
 
 
 class GradientSides:

@@ -50,13 +50,14 @@ def saved_by_layers(layers: Sequence[Layer]) -> float:
     return saved if saved > _FAR_AHEAD * total else 0.0
 
 
-def key_of_whole(graph: GraphModule, inputs: Sequence[Any], patches: dict[str, Any]) -> str:
-    """The key of a whole graph's contest: its operators with their plans, its inputs, and inductor's options."""
+def key_of_whole(graph: GraphModule, inputs: Sequence[Any], patches: dict[str, Any], lines: Sequence[str] = ()) -> str:
+    """The key of a whole graph's contest: its operators with their plans, its inputs, and inductor's options. `lines`: of plans that
+    a pass puts in later, of a step."""
     device = _device(inputs)
     kinds = [(one.dtype, tuple(map(str, one.shape)), str(one.device)) if isinstance(one, Tensor) else one for one in inputs]
     save: Any = getattr(torch._inductor.config, "save_config_portable", dict)
     options = sorted((name, repr(value)) for name, value in {**save(), **patches}.items())
-    text = hashlib.sha256(f"{graph.graph} {kinds} {options}".encode()).hexdigest()
+    text = hashlib.sha256(f"{graph.graph} {kinds} {options}{sorted(lines) or ''}".encode()).hexdigest()
     return key_of(f"whole {text}", fingerprint("cpu" if device.type == "cpu" else f"cuda:{device.index or 0}"), device)
 
 
