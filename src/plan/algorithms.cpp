@@ -9,6 +9,7 @@
 #include "cpu/onednn/onednn_api.h"
 #include "cpu/reference/reference.h"
 #include "cuda/algorithms/algorithms.h"
+#include "cuda/algorithms/gradients.h"
 #include "cuda/backend/cuda.h"
 #include "cuda/cudnn/cudnn.h"
 
@@ -47,10 +48,13 @@ const std::vector<const Algorithm*>& cuda_algorithms() {
         &cuda::implicit_gemm_half_sm90(),
         &cuda::implicit_gemm_sm90(),
         &cuda::implicit_gemm_sm80(),
+        &cuda::depthwise_data_gradient_sm80(),
         &cuda::weight_gradient_half_sm90(),
         &cuda::depthwise_weight_gradient_half(),
         &cuda::depthwise_weight_gradient_sm80(),
         &cuda::weight_gradient_sm80(),
+        &cuda::weight_gradient_planes_sm80(),
+        &cuda::weight_gradient_tf32_sm80(),
         cuda::cudnn(),
         &cuda::general_sm80(),
     };

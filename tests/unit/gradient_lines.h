@@ -28,6 +28,15 @@ inline std::vector<const char*> transposed_lines() {
       "mb1ic16ih6oc8kh1sh2 layout=nhwc dir=transposed",
       "mb1g2ic32id3ih4iw5oc16kd3kh5kw3sd2sh2sw2pd1ph2pw1 dir=transposed",
       "mb2g2ic32ih7iw6oc24kh3kw5sh2sw3ph1pw2dh1dw0 dir=transposed bias=0",
+      // Depthwise: residues with taps and without, strides along one axis, dilations, rows of any width.
+      "g16mb2ic16ih7iw6oc16kh3kw3sh2sw2ph1pw1 layout=nhwc dir=transposed act=relu",
+      "g24mb2ic24ih6oc24oh12kh5sh2ph2 layout=nhwc dir=transposed residual=1",
+      "g8mb2ic8ih5oc8kh7sh2ph3 layout=nhwc dir=transposed bias=0",
+      "g5mb3ic5ih6iw9oc5kh2kw4sh3sw1ph0pw1 layout=nhwc dir=transposed",
+      "g12mb1ic12ih5iw7oc12kh3kw3sh4sw2ph2pw2dh1dw1 layout=nhwc dir=transposed act=relu",
+      "g6mb2ic6ih8oc6oh16kh3sh2ph1 dir=transposed",
+      "g5mb2ic5ih7iw6oc5kh5kw5sh2sw2ph2pw2 dir=transposed residual=1",
+      "g3mb1ic3ih4iw9oc3kh1kw3sh2sw3ph0pw2dh0dw1 dir=transposed bias=0",
   };
 }
 
@@ -64,6 +73,18 @@ inline std::vector<const char*> gradient_lines() {
       "g3mb1ic48ih9iw11oc48kh3ph2dh1 layout=nhwc dir=bwd_w",
       "g2mb2ic64ih8oc128kh3ph1 layout=nhwc dir=bwd_w",
       "mb2ic24ih9oc40kh3kw2ph1 layout=nhwc dir=bwd_w",
+      // Halves in NCHW, converted: rows and planes that are no whole 16 bytes, 1x1, strides, frames, groups.
+      "mb2ic24ih9iw7oc40kh3ph1 dir=bwd_w",
+      "mb3ic16ih8oc72kh1 dir=bwd_w bias=0",
+      "mb1ic72ih15iw12oc16kh3sh2ph1 dir=bwd_w",
+      // 1x1 in NCHW: planes that begin at multiples of 16, 8, 4 and 2 bytes, tiles of a part of dw.
+      "mb2ic40ih7oc24kh1 dir=bwd_w",
+      "mb3ic24ih14oc40kh1 dir=bwd_w",
+      "mb2ic130ih4iw6oc70kh1 dir=bwd_w",
+      "mb1ic20id3ih5iw2oc9kh1 dir=bwd_w bias=0",
+      "mb2ic16id4ih6iw7oc24kd3kh3kw3pd1ph1pw1 dir=bwd_w",
+      "mb2ic3ih19iw23oc40kh7sh2ph3 dir=bwd_w",
+      "g8mb2ic32ih13iw17oc32kh3ph1 dir=bwd_w",
   };
 }
 

@@ -21,7 +21,7 @@ struct Moved {
   Transposition to_nchw() const { return {images, pixels, channels, element_bytes}; }
 };
 
-// The tensors of a problem; y is the last.
+// The tensors of a problem; y is the last. A gradient of weights reads dy where others write y.
 std::vector<Moved> moved_by(const ConvProblem& a, ChannelsLast tensors) {
   const std::int64_t images = std::max<std::int64_t>(a.n, 1);  // a batch of 0 is planned for as 1
   std::vector<Moved> all;
@@ -34,6 +34,11 @@ std::vector<Moved> moved_by(const ConvProblem& a, ChannelsLast tensors) {
     if (moves) all.push_back({given, converted, images, side.channels, side.pixels, side.element_bytes});
   };
   add(tensors.x, Operand::x, Operand::x_nhwc, x);
+  if (a.direction == Direction::backward_weights) {
+    add(tensors.y, Operand::dy, Operand::y_nhwc, y);
+    std::erase_if(all, [](const Moved& one) { return !one.moves(); });
+    return all;
+  }
   if (tensors.x && a.cache > 0)
     all.push_back(
         {Operand::cache, Operand::cache_nhwc, images, a.c, a.cache * a.h * a.w, size_of(a.dtype.x)});
@@ -69,7 +74,7 @@ void replace(Step& step, Operand from, Operand to) {
 }
 
 bool is_convertible(const ConvProblem& problem) {
-  return problem.layout == Layout::nchw && problem.direction == Direction::forward &&
+  return problem.layout == Layout::nchw && problem.direction != Direction::backward_data &&
          size_of(problem.dtype.x) == 2 && size_of(problem.dtype.y) == 2;
 }
 

@@ -11,7 +11,7 @@
 
 namespace convtune::cuda {
 
-// The tensors that a kernel has in NHWC alone; x: the cache too, y: the residual.
+// The tensors that a kernel has in NHWC alone; x: the cache too, y: the residual; of gradients of weights dy.
 struct ChannelsLast {
   bool x = false, y = false;
   explicit operator bool() const { return x || y; }
@@ -20,7 +20,7 @@ struct ChannelsLast {
 // Names another operand in every place of a step that names the one.
 void replace(Step& step, Operand from, Operand to);
 
-// Tells whether a problem's tensors can be converted: from NCHW, forward, x and y of 2 bytes.
+// Tells whether a problem's tensors can be converted: from NCHW, not of backward data, in 2 bytes.
 bool is_convertible(const ConvProblem& problem);
 
 // Tells whether the tensors to be converted are small enough to be moved by one launch each, else why not.

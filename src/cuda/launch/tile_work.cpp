@@ -13,6 +13,9 @@ void store_in_pieces(TileWork& work, double outputs, double piece, double bytes)
 }
 
 double read_bytes(const ConvProblem& a) {
+  if (a.direction == Direction::backward_data)
+    return static_cast<double>(size_of(a.dtype.y) * a.output_elements() +
+                               (a.residual ? size_of(a.dtype.x) * a.input_elements() : 0));
   const auto touched = [](std::int64_t extent, std::int64_t outputs, std::int64_t filter) {
     return static_cast<double>(std::min(extent, outputs * filter));
   };

@@ -19,7 +19,7 @@ constexpr double kBulkBytes = 512;  // that a warp copies by one instruction, 16
 void store_in_pieces(TileWork& work, double outputs, double piece, double bytes = sizeof(float));
 
 // Bytes of the input's rows, of pixels where channels come last, that filters meet, of the residual, and of
-// dy for the gradient of weights.
+// dy for the gradient of weights. For the gradient of x those of dy and the residual.
 double read_bytes(const ConvProblem& problem);
 
 // Counts the rows (or columns) that `tiles` tiles read, `count` each from first(tile) on, those that the

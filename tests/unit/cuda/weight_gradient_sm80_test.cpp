@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <variant>
 #include <vector>
 
 #include "cuda/algorithms/weight_gradient_sm80/config.h"
@@ -73,7 +74,7 @@ TEST(WeightGradientSm80, SaysWhatItDoesNotTake) {
   const std::string half = " layout=nhwc dtype=bf16 precision=bf16";
   expect_refusals(algorithm(), {{"mb2ic8ih9oc8kh3ph1" + half, "it computes bwd_w only"},
                                 {"mb2ic8ih9oc8kh3ph1 dir=bwd_w layout=nhwc", "x and dy in half precision"},
-                                {"mb2ic8ih9oc8kh3ph1 dir=bwd_w dtype=bf16 precision=bf16", "for NHWC only"},
+                                {"mb2ic8ih9oc8kh3ph1 dir=bwd_w", "for NHWC only"},
                                 {"mb2ic5ih9oc8kh3ph1 dir=bwd_w" + half, "channels in eights or at most 4"},
                                 {"mb2ic8ih9oc9kh3ph1 dir=bwd_w" + half, "filters in eights"},
                                 {"g2mb2ic24ih9oc24kh3ph1 dir=bwd_w" + half,
@@ -81,6 +82,24 @@ TEST(WeightGradientSm80, SaysWhatItDoesNotTake) {
                                 {"g8mb2ic8ih9oc8kh3ph1 dir=bwd_w" + half, "for 4, 8 or multiples"},
                                 {"mb0ic8ih9oc8kh3ph1 dir=bwd_w" + half, "there is no image"},
                                 {"mb2ic8ih9oc8kh3ph1 dir=bwd_w" + half, "compute capability 8.0", {7, 5}}});
+}
+
+// In NCHW x and dy are converted before the kernel, and both kernels read what was.
+TEST(WeightGradientSm80, ConvertsWhatItReads) {
+  const ConvProblem problem = parse_problem("mb2ic8ih9oc16kh3ph1 dtype=f16 dir=bwd_w");
+  const cuda::LaunchPlan plan =
+      algorithm().plan(problem, gpu(), algorithm().candidates(problem, gpu()).front());
+  ASSERT_EQ(plan.run.size(), 4u);
+  EXPECT_EQ(std::get<cuda::Conversion>(plan.run[0]),
+            (cuda::Conversion{cuda::Operand::x, cuda::Operand::x_nhwc, {2, 8, 81, 2}}));
+  EXPECT_EQ(std::get<cuda::Conversion>(plan.run[1]),
+            (cuda::Conversion{cuda::Operand::dy, cuda::Operand::y_nhwc, {2, 16, 81, 2}}));
+  for (const std::size_t step : {2, 3})
+    for (const cuda::Argument& argument : std::get<cuda::KernelLaunch>(plan.run[step]).arguments)
+      if (const auto* pointer = std::get_if<cuda::Pointer>(&argument)) {
+        EXPECT_NE(pointer->operand, cuda::Operand::x);
+        EXPECT_NE(pointer->operand, cuda::Operand::dy);
+      }
 }
 
 TEST(WeightGradientSm80, RefusesForeignConfigs) {

@@ -65,7 +65,7 @@ std::string suite_refusal(const std::string& text) {
 }
 
 TEST(Embedded, HoldsTheFilesByteForByte) {
-  ASSERT_EQ(embedded_cases().size(), 12u);
+  ASSERT_EQ(embedded_cases().size(), 13u);
   for (const EmbeddedFile& file : embedded_cases())
     EXPECT_EQ(file.text, read(CONVTUNE_SOURCE_DIR "/cases/" + std::string(file.name))) << file.name;
 }
@@ -99,7 +99,7 @@ TEST(Suites, AreInOrderNamedAndUnique) {
     }
   }
   EXPECT_THAT(names, ElementsAre("stem", "body", "depthwise", "modern", "half", "video", "medical", "audio",
-                                 "transposed", "training", "training3d", "edges"));
+                                 "transposed", "training", "training3d", "training_nchw", "edges"));
   EXPECT_EQ(suite_names(), names);
   EXPECT_EQ(cases.size(), count);
   EXPECT_EQ(keys.size(), count);
@@ -130,9 +130,11 @@ TEST(Suites, TrainingHasBothGradientsOfALayer) {
                          [&](const ConvProblem& problem) { return problem.direction == direction; });
   };
   EXPECT_EQ(rows("training", Direction::backward_weights), 30);
-  EXPECT_EQ(rows("training", Direction::backward_data), 26);
+  EXPECT_EQ(rows("training", Direction::backward_data), 30);
   EXPECT_EQ(rows("training3d", Direction::backward_weights), 8);
   EXPECT_EQ(rows("training3d", Direction::backward_data), 7);
+  EXPECT_EQ(rows("training_nchw", Direction::backward_weights), 17);
+  EXPECT_EQ(rows("training_nchw", Direction::backward_data), 2);
 }
 
 TEST(LoadSuite, AllIsEverythingButTheEdges) {
@@ -206,7 +208,7 @@ TEST(LoadSuite, UnknownNamesListTheKnown) {
   for (const char* name : {"", "/nowhere/suite.txt", "/"})
     EXPECT_EQ(refusal([&] { load_suite(name); }),
               fmt::format("'{}' is neither a suite (stem, body, depthwise, modern, half, video, medical, "
-                          "audio, transposed, training, training3d, edges, all) nor a "
+                          "audio, transposed, training, training3d, training_nchw, edges, all) nor a "
                           "file with problems",
                           name));
   EXPECT_THAT(refusal([] { load_suite("steam"); }), HasSubstr("did you mean 'stem'?"));

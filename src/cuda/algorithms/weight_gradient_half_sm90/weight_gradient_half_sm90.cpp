@@ -151,6 +151,7 @@ class WeightGradientHalf final : public KernelAlgorithmOf<WeightGradientHalfSm90
   WeightGradientHalf() : KernelAlgorithmOf("weight_gradient_half_sm90") {}
 
  private:
+  ChannelsLast channels_last() const override { return {.x = true, .y = true}; }
   bool has_depth() const override { return true; }
   WeightGradientHalfSm90 plain_of(const Computed& a) const { return {.conv = extents_of(a), .bias = a.bias}; }
   WeightGradientHalfSm90 kernel_of(const Computed& a, const Config& config) const override {

@@ -99,6 +99,7 @@ class WeightGradient final : public KernelAlgorithmOf<WeightGradientSm80> {
   WeightGradient() : KernelAlgorithmOf("weight_gradient_sm80") {}
 
  private:
+  ChannelsLast channels_last() const override { return {.x = true, .y = true}; }
   Support takes(const Computed& a, const DeviceInfo& device) const override {
     if (Support support = first_refusal({needs_sm80(device), takes_gradients_of_weights(a),
                                          takes_layout(a, Layout::nhwc), fits_extents(a)});

@@ -1,0 +1,12 @@
+// Gradients' algorithms, for a moment.
+#pragma once
+
+#include "contract/backend.h"
+
+namespace convtune::cuda {
+
+const Algorithm& depthwise_data_gradient_sm80();
+const Algorithm& weight_gradient_planes_sm80();
+const Algorithm& weight_gradient_tf32_sm80();
+
+}  // namespace convtune::cuda
