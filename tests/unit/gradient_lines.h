@@ -81,7 +81,7 @@ inline std::vector<const char*> gradient_lines() {
       "mb2ic40ih7oc24kh1 dir=bwd_w",
       "mb3ic24ih14oc40kh1 dir=bwd_w",
       "mb2ic130ih4iw6oc70kh1 dir=bwd_w",
-      "mb1ic20id3ih5iw2oc9kh1 dir=bwd_w bias=0",
+      "mb1ic20id3ih5iw2oc9kd1kh1kw1 dir=bwd_w bias=0",
       "mb2ic16id4ih6iw7oc24kd3kh3kw3pd1ph1pw1 dir=bwd_w",
       "mb2ic3ih19iw23oc40kh7sh2ph3 dir=bwd_w",
       "g8mb2ic32ih13iw17oc32kh3ph1 dir=bwd_w",
