@@ -7,8 +7,8 @@ from torch_compiled_models import FORCE, OURS, block, compiled, fused, images
 from torch_support import assert_near, count, each_device, on_gpu, torch
 
 from convtune._contest import Contest
-from convtune.torch import backend
-from convtune.torch.folding import Fold, Folded
+from convtune.torch import backend, folding
+from convtune.torch.folding import Fold, Folded, refreshing
 from convtune.torch.measure import decide, proof
 from convtune.torch.packed import conv2d_packed
 
@@ -159,7 +159,7 @@ def test_the_look_at_the_weights_may_come_after_the_launch(may_run_twice):
         runs.append(folded.tensors[0][0].clone())
         return runs[-1]
 
-    run = backend._refreshing(graph, graph, folded, may_run_twice)
+    run = refreshing(graph, graph, folded, may_run_twice)
     for changed in (False, True, False):
         runs.clear()
         if changed:
@@ -176,7 +176,7 @@ def test_the_look_at_the_weights_may_come_after_the_launch(may_run_twice):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_another_precision_is_not_the_plans(graphs, monkeypatch, dtype):
     allowed, ran = ["fp32"], []
-    monkeypatch.setattr(backend, "allowed_precision", lambda _: allowed[0])
+    monkeypatch.setattr(folding, "allowed_precision", lambda _: allowed[0])
     real = backend._Rewritten.compiled
 
     def counted(self, compile, inputs):

@@ -33,10 +33,9 @@ from ..cached import cached_property
 from ..errors import InvalidArgument
 from ..optimize_report import OptimizeReport
 from ..table import microseconds
-from ..tensors import allowed_precision
 from .batches import ANY_BATCH
 from .caches import tag
-from .folding import Fold, Folded, Packing
+from .folding import Fold, Folded, Packing, as_allowed, refreshing
 from .graph.capture import captured
 from .graph.chains import Wanted, decided
 from .graph.gradients import GradientPass, convolves
@@ -159,9 +158,9 @@ class _Rewritten:
         if self.folded is None:
             return taken  # type: ignore[no-any-return]
         index = max((one.get_device() for one in inputs if isinstance(one, Tensor)), default=-1)
-        fresh = _refreshing(taken, self.original, self.folded, index >= 0 and self.may_run_twice)
+        fresh = refreshing(taken, self.original, self.folded, index >= 0 and self.may_run_twice)
         planned_in_float32 = (isinstance(one, Packing) and one.fold.dtype is torch.float32 for one in self.folded.folds)
-        return _as_allowed(fresh, self.original, index) if any(planned_in_float32) else fresh
+        return as_allowed(fresh, self.original, index) if any(planned_in_float32) else fresh
 
     @cached_property
     def may_run_twice(self) -> bool:
@@ -206,40 +205,6 @@ def _fused(module: GraphModule, inputs: Sequence[Any], wanted: Wanted, phases: P
     are_copied = any("convtune" in node.meta for node in traced.graph.nodes)
     any_batch = any(line == ANY_BATCH for _, line in taken)
     return _Rewritten(traced, module, folded, read, not norms and not are_copied, (kinds, wanted), any_batch)
-
-
-def _refreshing(
-    compiled: Callable[..., Any], original: Callable[..., Any], folded: Folded, may_run_twice: bool
-) -> Callable[..., Any]:
-    """The function that torch.compile calls: the packed weights follow the model's. On a GPU the look at hundreds of
-    tensors takes none of the device's time where it comes after the launch; what was launched with old weights is
-    launched again. Where their type has not the digits for the norms in them, Dynamo's graph runs as it is."""
-
-    def run(*inputs: Any) -> Any:
-        folded.refresh(inputs)
-        return (compiled if folded.fits else original)(*inputs)
-
-    def run_first(*inputs: Any) -> Any:
-        if not (folded.is_known and folded.fits):
-            return run(*inputs)
-        y = compiled(*inputs)
-        if not folded.refresh(inputs):
-            return y
-        del y  # a CUDA graph writes where the last outputs were
-        return (compiled if folded.fits else original)(*inputs)
-
-    return run_first if may_run_twice else run
-
-
-def _as_allowed(compiled: Callable[..., Any], original: GraphModule, index: int) -> Callable[..., Any]:
-    """A plan in float32 is of one precision; where PyTorch's settings allow another one now (TF32 or not), of which
-    Dynamo takes no notice, Dynamo's graph runs as it is."""
-    precision = allowed_precision(index)
-
-    def run(*inputs: Any) -> Any:
-        return (compiled if allowed_precision(index) == precision else original)(*inputs)
-
-    return run
 
 
 def backend(

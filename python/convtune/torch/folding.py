@@ -5,7 +5,7 @@ graphs read what holds then."""
 from __future__ import annotations
 
 import gc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from ..convolution import Convolution
-from ..tensors import pack_into
+from ..tensors import allowed_precision, pack_into
 from .watched import Watched
 
-__all__ = ["Fold", "Folded", "Packing", "folded"]
+__all__ = ["Fold", "Folded", "Packing", "as_allowed", "folded", "refreshing"]
 
 _capturing: Any = getattr(torch._C, "_cuda_isCurrentStreamCapturing", lambda: False)
 _HALF_AN_ULP = 2.0**-11  # half an ulp of float16
@@ -193,3 +193,37 @@ def _fit(folds: Sequence[Fold | Packing], inputs: Sequence[Any]) -> bool:
     """One question to the device."""
     found = [one for one in (fold.fits(inputs) for fold in folds) if one is not None]
     return not found or bool(torch.stack(found).all())
+
+
+def refreshing(
+    compiled: Callable[..., Any], original: Callable[..., Any], folded: Folded, may_run_twice: bool
+) -> Callable[..., Any]:
+    """The function that torch.compile calls: the packed weights follow the model's. On a GPU the look at hundreds of
+    tensors takes none of the device's time where it comes after the launch; what was launched with old weights is
+    launched again. Where their type has not the digits for the norms in them, Dynamo's graph runs as it is."""
+
+    def run(*inputs: Any) -> Any:
+        folded.refresh(inputs)
+        return (compiled if folded.fits else original)(*inputs)
+
+    def run_first(*inputs: Any) -> Any:
+        if not (folded.is_known and folded.fits):
+            return run(*inputs)
+        y = compiled(*inputs)
+        if not folded.refresh(inputs):
+            return y
+        del y  # a CUDA graph writes where the last outputs were
+        return (compiled if folded.fits else original)(*inputs)
+
+    return run_first if may_run_twice else run
+
+
+def as_allowed(compiled: Callable[..., Any], original: Callable[..., Any], index: int) -> Callable[..., Any]:
+    """A plan in float32 is of one precision; where PyTorch's settings allow another one now (TF32 or not), of which
+    Dynamo takes no notice, Dynamo's graph runs as it is."""
+    precision = allowed_precision(index)
+
+    def run(*inputs: Any) -> Any:
+        return (compiled if allowed_precision(index) == precision else original)(*inputs)
+
+    return run
