@@ -70,14 +70,15 @@ std::vector<AxisPart> parts_of(const Axis& a, Cut cut, bool tight) {
     return {part};
   }
   std::vector<AxisPart> parts;
-  tight = tight && is_tight(a);
+  const bool apart = tight && is_tight(a);
   for (int64_t tap = 0, end = 0; tap < all; tap = end) {
     const auto is_alike = [&](int64_t other) {
       return taps_of(other) == taps_of(tap) && other * step / a.stride == tap * step / a.stride &&
-             (!tight || begin_of(a, other) == begin_of(a, tap));
+             (!apart || begin_of(a, other) == begin_of(a, tap));
     };
     while (end < all && is_alike(end)) ++end;
-    parts.push_back(placed(a, {tap, end - tap, taps_of(tap), period, dilation}, tight));
+    parts.push_back(
+        placed(a, {tap, end - tap, taps_of(tap), period, dilation}, apart || (tight && end == tap + 1)));
   }
   return parts;
 }

@@ -63,7 +63,7 @@ struct Cut {
 std::vector<ForwardPart> forward_parts(const ConvProblem& problem, Cut cut = {});
 // As above without outputs that lie outside of dx: residues whose first positions differ are parts of their
 // own where together they have a sixteenth of positions more. A 4x4 filter with strides of 2 and padding of 1
-// takes 9 by 9 for 8 by 8.
+// takes 9 by 9 for 8 by 8. A part of one residue has none of them in any case.
 std::vector<ForwardPart> tight_parts(const ConvProblem& problem, Cut cut = {});
 
 // Residues, for each axis, of (x + pad) modulo the stride that some tap meets, as bits; all of them for a

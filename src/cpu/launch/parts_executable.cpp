@@ -45,62 +45,107 @@ struct Along {
   int64_t place(int64_t position) const { return first + (position - begin) * stride; }
 };
 
-// Tells whether the residues of a row lie between each other with nothing else there.
-bool fills_rows(const ForwardPart& part) {
-  const PartAxis& row = part.width;
-  return part.problem.layout == Layout::nchw && row.residues == row.stride && row.step == 1;
-}
-
-// Stores a row of dx whose position x is element (x + crop) / stride of its residue's row; residues are
-// `residue` elements apart.
-template <class Element>
-void interleave(const PartAxis& row, const Element* from, int64_t residue, int64_t positions, Element* to) {
-  const int64_t stride = row.stride, end = std::min(row.extent, positions * stride - row.crop);
-  const auto put = [&](int64_t x) {
-    const int64_t at = x + row.crop;
-    to[x] = from[at % stride * residue + at / stride];
+// Parts whose columns lie between each other in the same rows of dx, with nothing else there: their outputs
+// are stored together, each line of the cache once.
+struct RowParts {
+  // Elements x, x + stride, ... of a row of dx, one for each x below the stride: the part, the first of its
+  // outputs among those of a row of its residue of columns.
+  struct Source {
+    std::size_t part;
+    int64_t residue, first;
   };
-  const int64_t begin = std::min(end, row.crop > 0 ? (stride - row.crop % stride) % stride : -row.crop);
-  const int64_t whole = std::max<int64_t>(end - begin, 0) / stride;
-  for (int64_t x = std::max<int64_t>(-row.crop, 0); x < begin; ++x) put(x);
-  const Element* const source = from + (begin + row.crop) / stride;
-  Element* const target = to + begin;
-  if (stride == 2) {
-    const Element* const odd = source + residue;
-    for (int64_t i = 0; i < whole; ++i) target[2 * i] = source[i], target[2 * i + 1] = odd[i];
-  } else {
-    for (int64_t i = 0; i < whole; ++i)
-      for (int64_t one = 0; one < stride; ++one) target[i * stride + one] = source[one * residue + i];
+  std::vector<std::size_t> parts;  // one after the other in memory
+  std::vector<Source> sources;
+};
+
+// The sources of rows of `parts`, or none where they are not as above.
+std::vector<RowParts::Source> sources_of(const std::vector<BuiltPart>& all,
+                                         const std::vector<std::size_t>& parts) {
+  const PartAxis& first = all[parts.front()].part.width;
+  std::vector<RowParts::Source> sources;
+  for (int64_t x = 0; x < first.stride; ++x) {
+    const std::size_t before = sources.size();
+    for (const std::size_t i : parts) {
+      const PartAxis& row = all[i].part.width;
+      for (int64_t residue = 0; residue < row.residues; ++residue) {
+        const int64_t at = x + row.crop - residue * row.step, position = at / row.stride;
+        if (at < 0 || at % row.stride != 0) continue;
+        const int64_t count = (row.extent - x + row.stride - 1) / row.stride;
+        if (x < row.extent && position + count > all[i].part.problem.q()) return {};
+        sources.push_back({i, residue, position});
+      }
+    }
+    if (sources.size() != before + 1) return {};
   }
-  for (int64_t x = begin + whole * stride; x < end; ++x) put(x);
+  return sources;
 }
 
-// Copies a part's outputs to where they lie in dx, of parts that fill rows a row at a time.
+// Stores `count` rows of `extent` elements of dx, `step` apart: from[x % stride][x / stride] at x. The next
+// rows of from[i] lie pitch[i] behind. Its own stride is known where kStride is not 0.
+template <int64_t kStride, class Element>
+void interleave(std::vector<const Element*> from, const std::vector<int64_t>& pitch, int64_t count,
+                int64_t extent, Element* __restrict to, int64_t step) {
+  const auto stride = kStride > 0 ? kStride : static_cast<int64_t>(from.size());
+  const int64_t whole = extent / stride;
+  for (int64_t row = 0; row < count; ++row, to += step) {
+    const Element* sources[std::max<int64_t>(kStride, 1)];
+    std::copy_n(from.data(), kStride, sources);
+    for (int64_t i = 0; i < whole; ++i)
+      for (int64_t one = 0; one < stride; ++one)
+        to[i * stride + one] = kStride > 0 ? sources[one][i] : from[one][i];
+    for (int64_t x = whole * stride; x < extent; ++x) to[x] = from[x % stride][whole];
+    for (std::size_t one = 0; one < from.size(); ++one) from[one] += pitch[one];
+  }
+}
 template <class Element>
-void spread_rows(const ForwardPart& part, const Element* from, Element* to, int threads) {
-  const ConvProblem& a = part.problem;
-  const int64_t z = a.z(), p = a.p(), q = a.q(), channels = a.k / a.groups / part.residues();
-  const int64_t d = part.depth.extent, h = part.height.extent, w = part.width.extent;
-  const int64_t planes = part.depth.residues * part.height.residues, all = a.groups * channels;
-  parallel_for(threads, a.n * all * planes, [&](int64_t begin, int64_t end) {
+auto interleave_of(int64_t stride) {
+  return stride == 2   ? &interleave<2, Element>
+         : stride == 4 ? &interleave<4, Element>
+         : stride == 8 ? &interleave<8, Element>
+                       : &interleave<0, Element>;
+}
+
+// Copies outputs to where they lie in dx, a row at a time. `from`: those of each part.
+template <class Element>
+void spread_rows(const std::vector<BuiltPart>& all, const RowParts& which,
+                 const std::vector<const void*>& from, Element* to, int threads) {
+  const ForwardPart& one = all[which.parts.front()].part;
+  const ConvProblem& a = one.problem;
+  const int64_t z = a.z(), p = a.p(), channels = a.k / a.groups / one.residues(),
+                of_all = a.groups * channels;
+  const int64_t d = one.depth.extent, h = one.height.extent, w = one.width.extent, stride = one.width.stride;
+  const int64_t planes = one.depth.residues * one.height.residues;
+  std::vector<int64_t> columns;
+  for (const auto& source : which.sources) columns.push_back(all[source.part].part.problem.q());
+  parallel_for(threads, a.n * of_all * planes, [&](int64_t begin, int64_t end) {
+    const auto store = interleave_of<Element>(stride);
+    std::vector<const Element*> planes_of(which.sources.size());
     for (int64_t task = begin; task < end; ++task) {
-      const int64_t residue = task % planes, c = task / planes % all, n = task / planes / all;
-      const int64_t k =
-          (c / channels * part.residues() + residue * part.width.residues) * channels + c % channels;
-      const Along depths(part.depth, z, residue / part.height.residues);
-      const Along rows(part.height, p, residue % part.height.residues);
-      for (int64_t i = depths.begin; i < depths.end; ++i)
-        for (int64_t j = rows.begin; j < rows.end; ++j)
-          interleave(part.width, from + (((n * a.k + k) * z + i) * p + j) * q, channels * z * p * q, q,
-                     to + (((n * all + c) * d + depths.place(i)) * h + rows.place(j)) * w);
+      const int64_t residue = task % planes, c = task / planes % of_all, n = task / planes / of_all;
+      const Along depths(one.depth, z, residue / one.height.residues);
+      const Along rows(one.height, p, residue % one.height.residues);
+      for (std::size_t x = 0; x < planes_of.size(); ++x) {
+        const auto& [part, column, first] = which.sources[x];
+        const ForwardPart& its = all[part].part;
+        const int64_t k =
+            (c / channels * its.residues() + residue * its.width.residues + column) * channels + c % channels;
+        planes_of[x] = static_cast<const Element*>(from[part]) +
+                       (n * its.problem.k + k) * z * p * its.problem.q() + first;
+      }
+      for (int64_t i = depths.begin; i < depths.end; ++i) {
+        std::vector<const Element*> rows_of = planes_of;
+        for (std::size_t x = 0; x < rows_of.size(); ++x) rows_of[x] += (i * p + rows.begin) * columns[x];
+        const int64_t frame = (n * of_all + c) * d + depths.place(i);
+        store(std::move(rows_of), columns, rows.end - rows.begin, w, to + (frame * h + rows.first) * w,
+              rows.stride * w);
+      }
     }
   });
 }
 
-// Copies a part's outputs to where they lie in dx.
+// Copies a part's outputs to where they lie in dx, one by one or, of channels last, a pixel at a time.
 template <class Element>
 void spread(const ForwardPart& part, const Element* from, Element* to, int threads) {
-  if (fills_rows(part)) return spread_rows(part, from, to, threads);
   const ConvProblem& a = part.problem;
   const int64_t z = a.z(), p = a.p(), q = a.q(), channels = a.k / a.groups / part.residues();
   const int64_t all = a.groups * channels, d = part.depth.extent, h = part.height.extent,
@@ -135,14 +180,44 @@ void spread(const ForwardPart& part, const Element* from, Element* to, int threa
   });
 }
 
+// Parts in the same rows of dx, in groups; a part that fills no row with others is a group without sources.
+std::vector<RowParts> row_parts(const std::vector<BuiltPart>& all) {
+  std::vector<RowParts> groups;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const ForwardPart& part = all[i].part;
+    const auto found = std::ranges::find_if(groups, [&](const RowParts& group) {
+      const ForwardPart& one = all[group.parts.front()].part;
+      return one.depth == part.depth && one.height == part.height;
+    });
+    if (found == groups.end())
+      groups.push_back({{i}, {}});
+    else
+      found->parts.push_back(i);
+  }
+  std::vector<RowParts> result;
+  for (RowParts& group : groups) {
+    const ForwardPart& one = all[group.parts.front()].part;
+    if (one.problem.layout == Layout::nchw && !one.is_whole()) group.sources = sources_of(all, group.parts);
+    if (!group.sources.empty())
+      result.push_back(std::move(group));
+    else
+      for (const std::size_t i : group.parts) result.push_back({{i}, {}});
+  }
+  return result;
+}
+
 class PartsExecutable final : public Executable {
  public:
   PartsExecutable(std::vector<BuiltPart> parts, std::int64_t zeroed_bytes, int threads)
-      : parts_(std::move(parts)), zeroed_bytes_(zeroed_bytes), threads_(threads) {
+      : parts_(std::move(parts)), groups_(row_parts(parts_)), zeroed_bytes_(zeroed_bytes), threads_(threads) {
     for (const BuiltPart& one : parts_) {
       offsets_.push_back(packed_bytes_);
       packed_bytes_ += (one.executable->packed_bytes() + 63) / 64 * 64;
-      if (!one.part.is_whole()) scratch_bytes_ = std::max(scratch_bytes_, bytes_of(one.part.problem));
+    }
+    for (const RowParts& group : groups_) {
+      std::size_t bytes = 0;
+      for (const std::size_t i : group.parts) bytes += bytes_of(parts_[i].part);
+      scratch_bytes_ = std::max(scratch_bytes_, bytes);
     }
   }
 
@@ -166,20 +241,23 @@ class PartsExecutable final : public Executable {
       const int64_t first = begin * kZeroed, last = std::min(end * kZeroed, zeroed_bytes_);
       std::memset(static_cast<unsigned char*>(tensors.dx) + first, 0, static_cast<std::size_t>(last - first));
     });
-    for (std::size_t i = 0; i < parts_.size(); ++i) {
-      const auto& [part, executable] = parts_[i];
-      const auto* const weights = static_cast<const unsigned char*>(packed) + offsets_[i];
-      if (part.is_whole()) {
-        executable->run({.x = tensors.dy, .residual = tensors.residual, .y = tensors.dx}, weights, stream);
-        continue;
+    const bool halves = size_of(parts_.front().part.problem.dtype.y) == 2;
+    std::vector<const void*> outputs(parts_.size());
+    for (const RowParts& group : groups_) {
+      auto* at = static_cast<unsigned char*>(scratch.get());
+      for (const std::size_t i : group.parts) {
+        const auto& [part, executable] = parts_[i];
+        const auto* const weights = static_cast<const unsigned char*>(packed) + offsets_[i];
+        if (part.is_whole())
+          executable->run({.x = tensors.dy, .residual = tensors.residual, .y = tensors.dx}, weights, stream);
+        else
+          executable->run({.x = tensors.dy, .y = at}, weights, stream);
+        outputs[i] = at;
+        at += bytes_of(part);
       }
-      executable->run({.x = tensors.dy, .y = scratch.get()}, weights, stream);
-      if (size_of(part.problem.dtype.y) == 2)
-        spread(part, static_cast<const std::uint16_t*>(scratch.get()),
-               static_cast<std::uint16_t*>(tensors.dx), threads_);
-      else
-        spread(part, static_cast<const std::uint32_t*>(scratch.get()),
-               static_cast<std::uint32_t*>(tensors.dx), threads_);
+      if (!parts_[group.parts.front()].part.is_whole())
+        halves ? spread<std::uint16_t>(group, outputs, tensors.dx)
+               : spread<std::uint32_t>(group, outputs, tensors.dx);
     }
     if (scratch) give_back(scratch);
   }
@@ -197,8 +275,18 @@ class PartsExecutable final : public Executable {
 
  private:
   static constexpr int64_t kZeroed = 1 << 16;  // bytes of a task
-  static std::size_t bytes_of(const ConvProblem& a) {
-    return static_cast<std::size_t>(a.output_elements() * size_of(a.dtype.y));
+  // Memory of the outputs of a part that are copied from there.
+  static std::size_t bytes_of(const ForwardPart& part) {
+    const ConvProblem& a = part.problem;
+    return part.is_whole() ? 0
+                           : static_cast<std::size_t>(round_up(a.output_elements() * size_of(a.dtype.y), 64));
+  }
+  template <class Element>
+  void spread(const RowParts& group, const std::vector<const void*>& outputs, void* dx) const {
+    auto* const to = static_cast<Element*>(dx);
+    if (!group.sources.empty()) return spread_rows(parts_, group, outputs, to, threads_);
+    const std::size_t one = group.parts.front();
+    cpu::spread(parts_[one].part, static_cast<const Element*>(outputs[one]), to, threads_);
   }
   // Kept from run to run, since a new page costs more than its copy; as many as runs at once.
   std::shared_ptr<void> take() const {
@@ -219,6 +307,7 @@ class PartsExecutable final : public Executable {
   }
 
   const std::vector<BuiltPart> parts_;
+  const std::vector<RowParts> groups_;
   const int64_t zeroed_bytes_;
   const int threads_;
   std::vector<std::size_t> offsets_;

@@ -96,6 +96,7 @@ namespace convtune::cpu {
   ROW(direct_far_plane, 2, "Zen 3", "2026-11-28", "a store to one of many planes whose translations meet")   \
   ROW(direct_shared_line, 30, "Zen 5", "2026-11-23", "a line past the caches that two pieces of rows share") \
   ROW(direct_unstaged, 0.3, "Zen 5", "2026-11-23", "an element of a window, read where it lies")             \
+  ROW(direct_met_line, 2, "Zen 3", "2026-11-29", "a line of it, of planes that meet in the caches' sets")    \
   ROW(direct_window_row, 14, "Zen 5", "2026-11-24", "a row of a window, staged")                             \
   ROW(direct_slid, 0.25, "Zen 5", "2026-11-24", "an element of it, copied for each column of the filter")    \
   ROW(direct_copied, 0.5, "Zen 5", "2026-11-24", "an element of it, copied or split by vectors")             \

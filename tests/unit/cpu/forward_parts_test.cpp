@@ -147,5 +147,13 @@ TEST(ForwardParts, OfCommonLayersAreOne) {
   EXPECT_EQ(key(dilated.front().problem), "mb1ic64ih28oc288kh1") << "three of five residues have a tap each";
 }
 
+// Residues with taps of their own have no position more than dx has, however few that saves.
+TEST(ForwardParts, OfOneResidueAreTight) {
+  const auto parts =
+      tight_parts(parse_problem("mb1ic128ih64oc64oh128kh3sh2ph1 dir=transposed"), {.bare = true});
+  ASSERT_EQ(parts.size(), 4u);
+  for (const ForwardPart& part : parts) EXPECT_EQ(part.problem.p() * part.problem.q(), 64 * 64);
+}
+
 }  // namespace
 }  // namespace convtune::forward_parts_test
