@@ -151,10 +151,11 @@ struct Part {
                                                        const typename Biases<config>::Part& biases,
                                                        const float* __restrict__ residual,
                                                        float* __restrict__ y, unsigned staging, bool finite) {
-    constexpr int kAbreast = config.abreast(), kSpread = config.spread();
-    constexpr int kRow = config.warp_pixels() * kSpread, kChannels = kFilters / kAbreast;
+    constexpr int kAbreast = config.abreast(), kSpread = config.spread(), kBatch = a.residual ? 4 : 8;
+    constexpr int kRow = config.warp_pixels() * kSpread, kResults = a.group_results();
     constexpr ConvLies lies = a.lies;
-    constexpr ConvExtents kRows = [] {  // beginnings of rows
+    constexpr long long kChannel = 1LL * lies.d * lies.h * lies.w;  // from one to the next in the tensor
+    constexpr ConvExtents kRows = [] {                              // beginnings of rows
       ConvExtents rows = a;
       rows.lies.stride_w = rows.lies.crop_w = 0;
       return rows;
@@ -170,17 +171,31 @@ struct Part {
       const bool real = (kRow % 32 == 0 || place < kRow) && (finite || !met) && column >= 0 &&
                         column < lies.w && first_pixel + pixel < static_cast<int>(config.pixels());
       const unsigned from = staging + (met ? residue * config.staged_pitch() + pixel * 4 : 0);
-#pragma unroll 4
-      for (int i = 0; i < kChannels; ++i) {
-        const float bias = biases.at(i * kAbreast);
-        const int filter = config.filter_of(first_filter + i * kAbreast);
-        const long long row =
-            real && i < left ? kRows.stored_offset(at.image, filter, at.frame, at.row, at.column) : -1;
-        if (row >= 0) {
-          float sum = 0, other = 0;
-          if (met) ptx::ld_shared(sum, from + i * kAbreast * config.staged_pitch());
-          if constexpr (a.residual) other = __ldg(residual + row + column);
-          y[row + column] = finish<config.conv>(sum, bias, other);
+      // Channels of one residue of rows and frames lie a plane apart: what a store asks is worked out for
+      // all.
+#pragma unroll 1
+      for (int first = 0, run = 0; first < left; first += run) {
+        const int filter = config.filter_of(first_filter + first * kAbreast);
+        run = lesser(left - first, kResults - filter % kResults);
+        const long long row = real ? kRows.stored_offset(at.image, filter, at.frame, at.row, at.column) : -1;
+        float* to = y + row + column;
+        const float* other = residual + row + column;
+#pragma unroll 1
+        for (int i = first; i < first + run; i += kBatch) {
+          float sums[kBatch], others[kBatch] = {}, bias[kBatch];
+#pragma unroll
+          for (int j = 0; j < kBatch; ++j) {
+            bias[j] = biases.at((i + j) * kAbreast);
+            sums[j] = 0;
+            if (i + j >= first + run || row < 0) continue;
+            if (met) ptx::ld_shared(sums[j], from + (i + j) * kAbreast * config.staged_pitch());
+            if constexpr (a.residual) others[j] = __ldg(other + j * kChannel);
+          }
+#pragma unroll
+          for (int j = 0; j < kBatch; ++j)
+            if (i + j < first + run && row >= 0)
+              to[j * kChannel] = finish<config.conv>(sums[j], bias[j], others[j]);
+          to += kBatch * kChannel, other += kBatch * kChannel;
         }
       }
     }
