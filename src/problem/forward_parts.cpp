@@ -130,7 +130,7 @@ std::vector<ForwardPart> all_parts(const ConvProblem& a, Cut cut, bool tight) {
   };
   const bool one_group = a.groups == 1;
   const std::vector<AxisPart> depths = of_axis(axes[0], false),
-                              rows = of_axis(axes[1], cut.joined && one_group),
+                              rows = of_axis(axes[1], cut.joined && cut.rows && one_group),
                               columns = of_axis(axes[2], cut.joined && (one_group || cut.grouped));
   std::vector<ForwardPart> parts;
   for (const AxisPart& d : depths)

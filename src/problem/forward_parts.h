@@ -46,10 +46,11 @@ struct ForwardPart {
 };
 
 // How a problem is cut into parts. `joined`: rows and columns of one group are one part each, some of whose
-// residues lack the first tap, for kernels that leave it out; with `grouped` columns of several groups, too.
-// `bare`: residues without a tap are no part, and somebody else writes them (met_residues()).
+// residues lack the first tap, for kernels that leave it out; with `grouped` columns of several groups, too;
+// without `rows` columns alone. `bare`: residues without a tap are no part, and somebody else writes them
+// (met_residues()).
 struct Cut {
-  bool joined = false, grouped = false, bare = false;
+  bool joined = false, grouped = false, bare = false, rows = true;
 };
 
 // The parts of a backward data problem; together they write each element of dx once, but for bare residues.

@@ -37,6 +37,11 @@ inline std::vector<const char*> transposed_lines() {
       "g6mb2ic6ih8oc6oh16kh3sh2ph1 dir=transposed",
       "g5mb2ic5ih7iw6oc5kh5kw5sh2sw2ph2pw2 dir=transposed residual=1",
       "g3mb1ic3ih4iw9oc3kh1kw3sh2sw3ph0pw2dh0dw1 dir=transposed bias=0",
+      // In fp32, with residues of a row abreast: some without the first column, more channels than are stored
+      // at a time, over time, a row longer than a warp's pixels.
+      "mb1g2ic16id3ih4iw5oc16kd3kh5kw7sd2sh2sw2pd1ph2pw3 precision=fp32 dir=transposed",
+      "mb1g2ic16ih5iw41oc32kh3kw5sh2sw3ph1pw2dh1dw0 precision=fp32 dir=transposed act=relu",
+      "mb1ic8ih3iw9oc24kh1kw4sh1sw4 precision=fp32 dir=transposed",
   };
 }
 

@@ -236,7 +236,9 @@ inline std::vector<ConvProblem> small_problems() {
            "mb2ic3id6ih12iw16oc20kd3kh3kw3pd1ph1pw1 act=relu",
            "mb2ic3id9ih11iw12oc16kd3kh5kw7sd2sh1sw1pd2ph2pw3",
            "mb1ic2id8ih13iw10oc24kd3kh4kw2sd1sh2sw2dd1dh0dw0pd2ph1pw1 pad_back=0",
-           // In fp32, without padding over time.
+           // In fp32, padded over time and not.
+           "mb2ic3id5ih9iw7oc20kd3kh3kw3pd1ph1pw1 precision=fp32 act=relu",
+           "mb1g2ic10id5ih6iw8oc6kd3kh3kw2sd2sh1sw1dd1dh0dw0pd3ph1pw0 precision=fp32",
            "mb2ic3id6ih9iw7oc20kd3kh3kw3pd0ph1pw1 precision=fp32 act=relu",
            "mb1ic3id7ih12iw10oc64kd3kh3kw1 precision=fp32 bias=0",
            "mb1g2ic10id7ih6iw8oc6kd2kh3kw2sd2sh1sw1dd1dh0dw0 precision=fp32",

@@ -1,6 +1,7 @@
 // Elements of dx that no tap meets, as the kernel that stores them takes them (bare_residues.cuh).
 #pragma once
 
+#include "cuda/tile/arithmetic.h"
 #include "cuda/tile/conv_extents.h"
 
 namespace convtune {
@@ -8,6 +9,7 @@ namespace convtune {
 struct BareResidues {
   static constexpr int kThreads = 256;
   static constexpr int kMostStride = 62;  // whose residues have a bit each
+  static constexpr int kPiece = 4096;     // elements of a plane that a block has, in NCHW
   ConvExtents conv;                       // dx as a y, with its epilogue
   int stride_d = 1, stride_h = 1, stride_w = 1, pad_d = 0, pad_h = 0, pad_w = 0;
   long long met_d = 1, met_h = 1, met_w = 1;  // bits: residues that some tap meets
@@ -23,9 +25,21 @@ struct BareResidues {
   }
 
   constexpr long long elements() const { return 1LL * conv.n * conv.k * conv.z * conv.p * conv.q; }
+  // Planes of NCHW are cut into pieces of one channel and frame, where they are a block's worth at all.
+  constexpr int plane() const { return conv.p * conv.q; }
+  constexpr bool by_planes() const {
+    return !conv.nhwc && 1LL * conv.p * conv.q >= kThreads && plane() < kInt;
+  }
+  constexpr int pieces() const { return ceil_div(plane(), kPiece); }
+  constexpr long long blocks() const {
+    return by_planes() ? 1LL * conv.n * conv.k * conv.z * pieces() : ceil_div(elements(), kThreads);
+  }
+
   constexpr bool is_met(int frame, int row, int column) const {
-    return is_met(met_d, frame + pad_d, stride_d) && is_met(met_h, row + pad_h, stride_h) &&
-           is_met(met_w, column + pad_w, stride_w);
+    return is_met(met_d, frame + pad_d, stride_d) && is_met(row, column);
+  }
+  constexpr bool is_met(int row, int column) const {  // in a frame that is met
+    return is_met(met_h, row + pad_h, stride_h) && is_met(met_w, column + pad_w, stride_w);
   }
   // Larger strides have no residue that is not met (problem/forward_parts.h).
   static constexpr bool is_met(long long met, int position, int stride) {
@@ -35,6 +49,7 @@ struct BareResidues {
     const int results = conv.k / conv.groups;
     return channel / results * group_filters + channel % results;
   }
+  static constexpr int kInt = 1 << 30;
 };
 
 }  // namespace convtune

@@ -5,7 +5,6 @@
 
 #include <array>
 
-#include "cuda/tile/arithmetic.h"
 #include "problem/epilogue.h"
 #include "problem/forward_parts.h"
 
@@ -46,7 +45,7 @@ CompileJob StoreBare::job(const BareResidues& what, const std::string& arch) {
 }
 
 StoreBare::StoreBare(const DeviceInfo& device, const BareResidues& what)
-    : blocks_(static_cast<unsigned>(ceil_div(what.elements(), BareResidues::kThreads))),
+    : blocks_(static_cast<unsigned>(what.blocks())),
       kernel_(device.device.index, compile(job(what, device.isa)), bare_kernel(what),
               {.waits_for_earlier_grids = true}) {}
 

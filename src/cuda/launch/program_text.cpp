@@ -263,9 +263,8 @@ std::string statements_of(const std::vector<Step>& steps, const CompileJob& job)
     if (const auto* bare = std::get_if<Bare>(&step)) {
       add(fmt::format(
           "convtune::store_bare_residues<<<dim3({}, 1, 1), dim3({}, 1, 1), 0, stream>>>({}, {}, {});",
-          (bare->what.elements() + BareResidues::kThreads - 1) / BareResidues::kThreads,
-          BareResidues::kThreads, pointer_text(bare->bias), pointer_text({bare->residual}),
-          pointer_text({bare->to})));
+          bare->what.blocks(), BareResidues::kThreads, pointer_text(bare->bias),
+          pointer_text({bare->residual}), pointer_text({bare->to})));
       add("C10_CUDA_KERNEL_LAUNCH_CHECK();");
       continue;
     }

@@ -90,6 +90,62 @@ __device__ __forceinline__ void cp_async_gather(int height, int width, const int
     CONVTUNE_TWO_PLACES("ld.global.nc", "l"(table), 1);
 }
 
+// As above of one place, or of two, of an image of several frames: an entry is an offset in floats, of 32
+// bits, a frame, a row and a column.
+//   %6: frames; %7 to %11, %12 to %16: places
+#define CONVTUNE_COPY_OF_FRAMES(i, to, from, frame, row, column) \
+  "add.s32 s, h" #i ", " frame                                   \
+  ";\nsetp.lt.u32 p, s, %6;\n"                                   \
+  "add.s32 s, r" #i ", " row                                     \
+  ";\nsetp.lt.and.u32 p, s, %2, p;\n"                            \
+  "add.s32 s, c" #i ", " column                                  \
+  ";\nsetp.lt.and.u32 p, s, %3, p;\nselp.b32 s, %4, 0, p;\n"     \
+  "mad.wide.s32 at, l" #i ", 4, " from                           \
+  ";\n"                                                          \
+  "cp.async.ca.shared.global [" to " + %5 * " #i "], [at], %4, s;\n"
+// clang-format off
+#define CONVTUNE_COPIES_OF_FRAMES_1(...) CONVTUNE_COPY_OF_FRAMES(0, __VA_ARGS__)
+#define CONVTUNE_COPIES_OF_FRAMES_4(...)                                          \
+  CONVTUNE_COPY_OF_FRAMES(0, __VA_ARGS__) CONVTUNE_COPY_OF_FRAMES(1, __VA_ARGS__) \
+  CONVTUNE_COPY_OF_FRAMES(2, __VA_ARGS__) CONVTUNE_COPY_OF_FRAMES(3, __VA_ARGS__)
+// clang-format on
+#define CONVTUNE_ONE_PLACE_OF_FRAMES(count)                                                                \
+  CONVTUNE_GATHER("ld.global.nc", "l"(table), count,                                                       \
+                  CONVTUNE_COPIES_OF_FRAMES_##count("%7", "%8", "%9", "%10", "%11"), "r"(frames), "r"(to), \
+                  "l"(from), "r"(frame), "r"(row), "r"(column))
+#define CONVTUNE_TWO_PLACES_OF_FRAMES(count)                                                         \
+  CONVTUNE_GATHER("ld.global.nc", "l"(table), count,                                                 \
+                  CONVTUNE_COPIES_OF_FRAMES_##count("%7", "%8", "%9", "%10", "%11")                  \
+                      CONVTUNE_COPIES_OF_FRAMES_##count("%12", "%13", "%14", "%15", "%16"),          \
+                  "r"(frames), "r"(to), "l"(from), "r"(frame), "r"(row), "r"(column), "r"(to_other), \
+                  "l"(from_other), "r"(frame_other), "r"(row_other), "r"(column_other))
+template <int kCount, int kSize, int kEntry, int kTo>
+__device__ __forceinline__ void cp_async_gather_frames(int frames, int height, int width, const int4* table,
+                                                       unsigned to, const float* from, int frame, int row,
+                                                       int column) {
+  static_assert(kCount == 4 || kCount == 1);
+  if constexpr (kCount == 4)
+    CONVTUNE_ONE_PLACE_OF_FRAMES(4);
+  else
+    CONVTUNE_ONE_PLACE_OF_FRAMES(1);
+}
+template <int kCount, int kSize, int kEntry, int kTo>
+__device__ __forceinline__ void cp_async_gather_frames(int frames, int height, int width, const int4* table,
+                                                       unsigned to, const float* from, int frame, int row,
+                                                       int column, unsigned to_other, const float* from_other,
+                                                       int frame_other, int row_other, int column_other) {
+  static_assert(kCount == 4 || kCount == 1);
+  if constexpr (kCount == 4)
+    CONVTUNE_TWO_PLACES_OF_FRAMES(4);
+  else
+    CONVTUNE_TWO_PLACES_OF_FRAMES(1);
+}
+
+#undef CONVTUNE_TWO_PLACES_OF_FRAMES
+#undef CONVTUNE_ONE_PLACE_OF_FRAMES
+#undef CONVTUNE_COPIES_OF_FRAMES_4
+#undef CONVTUNE_COPIES_OF_FRAMES_1
+#undef CONVTUNE_COPY_OF_FRAMES
 #undef CONVTUNE_TWO_PLACES
 #undef CONVTUNE_ONE_PLACE
 #undef CONVTUNE_GATHER

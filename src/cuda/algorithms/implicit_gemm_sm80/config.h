@@ -56,8 +56,26 @@ struct ImplicitGemmSm80 {
   constexpr bool between() const { return conv.lies.between(); }
   constexpr bool asks_alignment() const { return !specialized || wide_input(conv) || wide_output(conv); }
 
-  // ---- Frames are told apart by terms and by positions alone: padding never is one ----
+  // ---- Residues of a row that fill it are abreast: neighbours in a warp's tile, stored together, with zeros
+  // for the first column that some lack ----
+  constexpr int abreast() const {
+    const int all = between() ? conv.lies.residues_w : 1;
+    return conv.lies.stride_w == all && warp_m() % all == 0 ? all : 1;
+  }
+  // The filter of a group that stands at a place in the order of tiles: [channel][residue of a row].
+  constexpr int ordered(int place) const {
+    if (abreast() == 1) return place;
+    const int results = conv.group_results(), row = results * abreast(), rest = place % row;
+    return place - rest + rest % abreast() * results + rest / abreast();
+  }
+
+  // ---- Frames are told apart by terms and by positions; where some are padding, terms name theirs, too ----
   constexpr bool has_frames() const { return specialized && conv.has_depth(); }
+  constexpr bool pads_frames() const {
+    return has_frames() &&
+           (conv.pad_front > 0 ||
+            (conv.z - 1) * conv.stride_d + (conv.t - 1) * conv.dilation_d - conv.pad_front >= conv.d);
+  }
   constexpr long long filter_outputs(const ConvExtents& a) const {  // per image
     return static_cast<long long>(has_frames() ? a.z : 1) * a.p * a.q;
   }
@@ -91,12 +109,14 @@ struct ImplicitGemmSm80 {
   struct Tap {
     long long offset;
     int row, column;
+    int frame = 0;
   };
   constexpr Tap tap(const ConvExtents& a, const Term& term) const {
     if (!term.real) return {0, kOutside, kOutside};
     const int row = term.row * a.dilation_h, column = term.column * a.dilation_w;
     if (has_frames())
-      return {a.input_offset(0, term.channel, term.frame * a.dilation_d, row, column), row, column};
+      return {a.input_offset(0, term.channel, term.frame * a.dilation_d, row, column), row, column,
+              term.frame * a.dilation_d};
     return {a.input_offset(0, term.channel, row, column), row, column};
   }
 
@@ -161,8 +181,10 @@ struct ImplicitGemmSm80 {
   }
   constexpr int stage_words() const { return weight_words() + input_words(); }
   constexpr int staging_pitch() const { return warp_n() + 16; }
+  // Filters of a warp that are staged at a time: whole channels where residues of a row are abreast.
+  constexpr int staged_filters() const { return 16 % abreast() == 0 ? 16 : warp_m(); }
   constexpr int staging_words() const {
-    return conv.nhwc ? 0 : warps_m * warps_n * 16 * staging_pitch();  // in place of the ring
+    return conv.nhwc ? 0 : warps_m * warps_n * staged_filters() * staging_pitch();  // in place of the ring
   }
   // If each region begins: the block's positions in the input and in the output, the ring.
   struct Smem {
@@ -202,6 +224,7 @@ struct ImplicitGemmSm80 {
   constexpr bool fits(const ConvExtents& a) const {
     const long long window = static_cast<long long>(a.t) * a.r * a.s;
     return window < kMostTerms && (a.group_channels() + block_k) * window < kMostTerms &&
+           (!pads_frames() || 1LL * a.group_channels() * a.d * a.h * a.w < kMostTerms) &&
            static_cast<double>(a.groups) * m_blocks(a) * static_cast<double>(n_blocks(a)) < kMostTerms;
   }
 

@@ -130,7 +130,7 @@ TileWork work_of(const ImplicitGemmSm80& a) {
   work.store.wavefronts = m * n / 32 * 2;
   const double image = static_cast<double>(a.filter_outputs(e)), row = a.warp_n();
   store_in_pieces(work, outputs_of(e) / work.tiles,
-                  a.between()                              ? 1
+                  a.between()                              ? (a.abreast() > 1 ? row * a.abreast() : 1)
                   : e.nhwc                                 ? std::min<double>(m, e.k)
                   : image >= n && std::fmod(image, 8) != 0 ? row - 1
                                                            : std::min(row, image));
@@ -162,14 +162,15 @@ class ImplicitGemm final : public KernelAlgorithmOf<ImplicitGemmSm80> {
  private:
   bool has_depth() const override { return true; }
   bool stores_between() const override { return true; }
+  Cut cut() const override { return {.joined = true, .grouped = true, .bare = true, .rows = false}; }
   Support takes(const Computed& a, const DeviceInfo& device) const override {
     const Abilities& abilities =
         once([] { return Abilities{.activations = all_activations(), .depth = true}; });
     if (Support support = first_refusal({needs_sm80(device), within(abilities, a), fits_extents(a)});
         !support)
       return support;
-    if (a.has_depth() && (a.pad_front > 0 || a.pad_back > 0 || a.layout != Layout::nchw))
-      return Support::no("in three dimensions it is for NCHW without padding over time");
+    if (a.has_depth() && a.layout != Layout::nchw)
+      return Support::no("in three dimensions it is for NCHW alone");
     if (a.lies.between() && a.layout != Layout::nchw)
       return Support::no("residues of a stride it stores between each other in NCHW alone");
     if (const ImplicitGemmSm80 kernel = plain_of(a); !kernel.fits(kernel.conv))

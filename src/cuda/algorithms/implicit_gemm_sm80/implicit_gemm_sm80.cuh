@@ -223,7 +223,7 @@ __global__ void __launch_bounds__(kPackThreads)
       const int index = static_cast<int>((i - config.taps_at(a)) / 4), word = i % 4;
       const auto tap = config.tap(a, config.term(a, index / config.block_k, index % config.block_k));
       return word == 0   ? static_cast<unsigned>(tap.offset)
-             : word == 1 ? static_cast<unsigned>(tap.offset >> 32)
+             : word == 1 ? (config.pads_frames() ? tap.frame : static_cast<unsigned>(tap.offset >> 32))
              : word == 2 ? tap.row
                          : tap.column;
     }
@@ -242,7 +242,8 @@ __global__ void __launch_bounds__(kPackThreads)
       const auto term = config.term(a, k_block, config.term_of(step, lane % 4, reg / 2, element));
       if (!term.real || filter >= a.group_filters()) return 0.0f;
       const int row = config.has_frames() ? (term.channel * a.t + term.frame) * a.r : term.channel * a.r;
-      return w[(group * a.group_filters() + filter) * a.taps() + (row + term.row) * a.s + term.column];
+      return w[(group * a.group_filters() + config.ordered(filter)) * a.taps() + (row + term.row) * a.s +
+               term.column];
     };
     if constexpr (config.is_half())
       return round_pair<config>(weight(0), weight(1));

@@ -85,9 +85,9 @@ __device__ __forceinline__ void find_positions(const ConvExtents& a, const Tile&
     const Position at = exists ? position<config>(a, index) : Position{0, 0, 0};
     const int row = at.p * a.stride_h - a.pad_top, column = at.q * a.stride_w - a.pad_left;
     if constexpr (config.has_frames()) {
-      smem.columns[i] = {
-          a.input_offset(at.image, tile.group * a.group_channels(), at.frame * a.stride_d, row, column),
-          exists ? row : -config.kOutside / 2, column};
+      smem.columns[i] = {a.input_offset(at.image, tile.group * a.group_channels(),
+                                        at.frame * a.stride_d - a.pad_front, row, column),
+                         exists ? row : -config.kOutside / 2, column};
       smem.outputs[i] =
           exists ? a.output_offset(at.image, tile.group * a.group_filters(), at.frame, at.p, at.q) : -1;
       continue;
@@ -140,6 +140,8 @@ class Loader {
         const Column column = smem.columns[place];
         from_[i] = x + column.offset + (config.chunked ? row * plane() : 0);
         row_[i] = column.row, column_[i] = column.column;
+        if constexpr (config.pads_frames())
+          frame_[i] = position<config>(a, tile.first_position + place).frame * a.stride_d - a.pad_front;
         to_[i] = ring_ + 4 * (config.weight_words() + row * config.input_pitch() + place);
         keep(from_[i]), keep(to_[i]);
       }
@@ -264,7 +266,14 @@ class Loader {
         for (int j = 0; j < kColumns; j += 2) {
           const unsigned step = at + i * kRowStep * kPitch;
           const int4* const here = taps + i * kRowStep;
-          if constexpr (kColumns == 1)
+          if constexpr (config.pads_frames() && kColumns == 1)
+            ptx::cp_async_gather_frames<kCount, 4, 16 * kRowStep, kRowStep * kPitch>(
+                a_.d, a_.h, a_.w, here, to_[j] + step, from_[j], frame_[j], row_[j], column_[j]);
+          else if constexpr (config.pads_frames())
+            ptx::cp_async_gather_frames<kCount, 4, 16 * kRowStep, kRowStep * kPitch>(
+                a_.d, a_.h, a_.w, here, to_[j] + step, from_[j], frame_[j], row_[j], column_[j],
+                to_[j + 1] + step, from_[j + 1], frame_[j + 1], row_[j + 1], column_[j + 1]);
+          else if constexpr (kColumns == 1)
             ptx::cp_async_gather<kCount, 4, 16 * kRowStep, kRowStep * kPitch>(a_.h, a_.w, here, to_[j] + step,
                                                                               from_[j], row_[j], column_[j]);
           else
@@ -330,7 +339,7 @@ class Loader {
   const int4* taps_;
   const float* from_[kColumns];
   unsigned to_[kColumns];
-  int row_[kColumns], column_[kColumns];
+  int row_[kColumns], column_[kColumns], frame_[config.pads_frames() ? kColumns : 1];
   int channel_ = 0, dh_ = 0, dw_ = 0;  // for the next block of terms
   long long offset_ = 0;
 };

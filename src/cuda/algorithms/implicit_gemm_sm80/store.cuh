@@ -25,7 +25,9 @@ class Storer {
 
   // Every thread of the block must arrive.
   __device__ __forceinline__ void store(Sums<config>& sums) {
-    if constexpr (config.between())
+    if constexpr (config.abreast() > 1)
+      store_abreast(sums);
+    else if constexpr (config.between())
       store_staged(sums);
     else if constexpr (config.specialized)
       store<config.wide_output(config.conv)>(sums);
@@ -47,7 +49,8 @@ class Storer {
 
   __device__ __forceinline__ float bias_of(int filter) const {
     const int last = a_.group_filters() - 1;
-    return __ldg(bias_ + (a_.group_filters() % config.block_m == 0 || filter < last ? filter : last));
+    return __ldg(bias_ +
+                 config.ordered(a_.group_filters() % config.block_m == 0 || filter < last ? filter : last));
   }
 
   // Channels first. A thread's four products of one column are four neighbouring pixels.
@@ -106,17 +109,7 @@ class Storer {
     __syncthreads();  // the ring is read
 #pragma unroll
     for (int tile = 0; tile < config.tiles_m(); ++tile) {
-#pragma unroll
-      for (int upper = 0; upper < 2; ++upper)
-#pragma unroll
-        for (int i = 0; i < config.tiles_n() / 2; ++i) {
-          const int first = i / 2 * 4, reg = 2 * upper + i % 2;
-          float four[4] = {sums[tile][first][reg], sums[tile][first + 1][reg], sums[tile][first + 2][reg],
-                           sums[tile][first + 3][reg]};
-          const float addend = bias[2 * tile + upper];
-          finish(four, {addend, addend, addend, addend});
-          ptx::st_shared_v4(sums_to + 4 * (8 * upper * kPitch + config.position_of(first, i % 2)), four);
-        }
+      stage_sums(sums[tile], bias[2 * tile], bias[2 * tile + 1], sums_to);
       __syncwarp();
 #pragma unroll 1
       for (int row = 0; row < 16; row += 4) {
@@ -132,6 +125,89 @@ class Storer {
       }
       __syncwarp();
     }
+  }
+
+  // As above, where residues of a row are abreast: neighbouring threads have neighbouring outputs of a row of
+  // the tensor, for one channel after the other.
+  __device__ __forceinline__ void store_abreast(Sums<config>& sums) {
+    constexpr int kPitch = config.staging_pitch(), kStaged = config.staged_filters();
+    const int lane = threadIdx.x % 32;
+    const unsigned staging = ptx::shared_address(smem_.ring) + threadIdx.x / 32 * (kStaged * kPitch * 4);
+    const unsigned sums_to = staging + 4 * (lane / 4 * kPitch + config.position_of(0, lane % 4 * 2));
+    float bias[2 * config.tiles_m()];
+#pragma unroll
+    for (int row = 0; row < 2 * config.tiles_m(); ++row) bias[row] = bias_of(warp_m_ + 8 * row + lane / 4);
+    __syncthreads();  // the ring is read
+#pragma unroll
+    for (int first = 0; first < config.tiles_m(); first += kStaged / 16) {
+#pragma unroll
+      for (int tile = first; tile < first + kStaged / 16; ++tile)
+        stage_sums(sums[tile], bias[2 * tile], bias[2 * tile + 1], sums_to + 64 * (tile - first) * kPitch);
+      __syncwarp();
+      copy_abreast(staging, warp_m_ + 16 * first);
+      __syncwarp();
+    }
+  }
+
+  // What is staged, from so many a filter of the group on.
+  __device__ __forceinline__ void copy_abreast(unsigned staging, int first_filter) {
+    constexpr int kAbreast = config.abreast(), kRow = config.warp_n() * kAbreast, kBatch = 8;
+    constexpr ConvLies lies = config.conv.lies;
+    constexpr long long kChannel = 1LL * lies.d * lies.h * lies.w;  // from one to the next in the tensor
+    constexpr ConvExtents kRows = [] {                              // beginnings of rows
+      ConvExtents rows = config.conv;
+      rows.lies.stride_w = rows.lies.crop_w = 0;
+      return rows;
+    }();
+    const int left = lesser(a_.group_filters() - first_filter, config.staged_filters()) / kAbreast;
+#pragma unroll 1
+    for (int begin = 0; begin < kRow; begin += 32) {
+      const int place = begin + static_cast<int>(threadIdx.x % 32), residue = place % kAbreast;
+      const int pixel = warp_n_ + place / kAbreast;
+      const Position at = position<config>(a_, tile_.first_position + pixel);
+      const int column = at.q * lies.stride_w + residue - lies.crop_w;
+      const bool real = smem_.outputs[pixel] >= 0 && column >= 0 && column < lies.w;
+      const unsigned from = staging + 4 * (residue * config.staging_pitch() + place / kAbreast);
+      // Channels of one residue of rows and frames lie a plane apart: what a store asks is worked out for
+      // all.
+#pragma unroll 1
+      for (int first = 0, run = 0; first < left; first += run) {
+        const int filter = config.ordered(first_filter + first * kAbreast);
+        run = lesser(left - first, a_.group_results() - filter % a_.group_results());
+        const long long row = real ? kRows.stored_offset(at.image, tile_.group * a_.group_filters() + filter,
+                                                         at.frame, at.p, at.q)
+                                   : -1;
+        float* to = y_ + row + column;
+#pragma unroll 1
+        for (int i = first; i < first + run; i += kBatch) {
+          float values[kBatch];
+#pragma unroll
+          for (int j = 0; j < kBatch; ++j)
+            if (i + j < first + run)
+              ptx::ld_shared(values[j], from + 4 * (i + j) * kAbreast * config.staging_pitch());
+#pragma unroll
+          for (int j = 0; j < kBatch; ++j)
+            if (i + j < first + run && row >= 0) to[j * kChannel] = values[j];
+          to += kBatch * kChannel;
+        }
+      }
+    }
+  }
+
+  // A tile's sums of 16 filters, finished: those of `bias`, then the 8 of `upper`.
+  __device__ __forceinline__ void stage_sums(const float (&sums)[config.tiles_n()][4], float bias,
+                                             float upper, unsigned to) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+#pragma unroll
+      for (int i = 0; i < config.tiles_n() / 2; ++i) {
+        const int first = i / 2 * 4, reg = 2 * half + i % 2;
+        float four[4] = {sums[first][reg], sums[first + 1][reg], sums[first + 2][reg], sums[first + 3][reg]};
+        const float addend = half == 0 ? bias : upper;
+        finish(four, {addend, addend, addend, addend});
+        ptx::st_shared_v4(to + 4 * (8 * half * config.staging_pitch() + config.position_of(first, i % 2)),
+                          four);
+      }
   }
 
   // Channels last. A thread's sums of two products are four neighbouring filters.
@@ -233,9 +309,10 @@ class Storer {
   __device__ __forceinline__ void repair() {
 #pragma unroll 1
     for (int i = threadIdx.x; i < config.block_m * config.block_n; i += config.threads()) {
-      const int filter = tile_.m_block * config.block_m + i / config.block_n, place = i % config.block_n;
+      const int in_group = tile_.m_block * config.block_m + i / config.block_n, place = i % config.block_n;
       const long long at = smem_.outputs[place];
-      if (at < 0 || filter >= a_.group_filters()) continue;
+      if (at < 0 || in_group >= a_.group_filters()) continue;
+      const int filter = config.ordered(in_group);
       float* to = y_ + at + (config.conv.nhwc ? filter : filter * plane_);
       if constexpr (config.between()) {
         const long long there = stored_at(position<config>(a_, tile_.first_position + place), filter);
@@ -245,14 +322,21 @@ class Storer {
       if ((__float_as_uint(*to) & 0x7f800000u) != 0x7f800000u) continue;
       const Column& window = smem_.columns[place];
       const long long k = static_cast<long long>(tile_.group) * a_.group_filters() + filter;
+      int first_frame = 0;
+      if constexpr (config.pads_frames())
+        first_frame = position<config>(a_, tile_.first_position + place).frame * a_.stride_d - a_.pad_front;
       const float sum = exact_sum(
           a_, packed_ + config.packed(a_).exact_at() + k * a_.taps(), window.row, window.column,
           [&](int channel, int frame, int row, int column) {
+            if constexpr (config.conv.lies.uneven())  // the weight is 0, and x may be infinite
+              if (column == window.column && config.conv.lies.lacks_column(filter / a_.group_results()))
+                return 0.0f;
             if (config.has_frames())
-              return x_[window.offset +
-                        a_.input_offset(0, channel, frame, row - window.row, column - window.column)];
+              return x_[window.offset + a_.input_offset(0, channel, frame - first_frame, row - window.row,
+                                                        column - window.column)];
             return x_[window.offset + a_.input_offset(0, channel, row - window.row, column - window.column)];
-          });
+          },
+          first_frame);
       *to = activate<config.conv.activation>(sum + bias_[filter], a_.alpha, a_.beta);
     }
   }

@@ -38,6 +38,7 @@ struct ImplicitGemmSm90 {
   // that what taps share of x is found in L1 ----
   constexpr long long pixels() const { return static_cast<long long>(conv.n) * conv.z * conv.p * conv.q; }
   constexpr int taps() const { return conv.t * conv.r * conv.s; }
+  constexpr bool ties_to_even() const { return taps() == 1 && !conv.lies.between(); }  // of operands in TF32
   constexpr int channel_blocks() const { return ceil_div(conv.group_channels(), channels); }
   constexpr int steps() const { return taps() * channel_blocks(); }
   constexpr int first_step(int rank) const { return steps() * rank / split; }  // per block that shares a sum

@@ -31,6 +31,16 @@
 
 namespace convtune::implicit_gemm_sm90 {
 
+// Rounds as cuDNN rounds operands of 1x1 layers: ties to even, where other layers' go away from zero.
+__device__ inline unsigned round_tf32_to_even(unsigned bits) {
+  return bits + 0xfff + (bits >> 13 & 1);
+}
+template <ImplicitGemmSm90 config>
+__device__ inline unsigned rounded_weight(float value) {
+  if (!config.ties_to_even() || value != value) return ptx::cvt_rna_tf32(value);
+  return round_tf32_to_even(__float_as_uint(value)) & ~0x1fffu;
+}
+
 // A thread's pixels for 8 channels, as wgmma takes them.
 template <ImplicitGemmSm90 config>
 struct Pixels {
@@ -54,7 +64,10 @@ struct Pixels {
 #pragma unroll
     for (int m = 0; m < kRowBlocks; ++m)
 #pragma unroll
-      for (int i = 0; i < 4; ++i) bits[m][i] = round_tf32(from.bits[m][i], largest);
+      for (int i = 0; i < 4; ++i) {
+        bits[m][i] = round_tf32(from.bits[m][i], largest);
+        if constexpr (config.ties_to_even()) bits[m][i] = round_tf32_to_even(from.bits[m][i]);
+      }
   }
   // The compiler shall have them in registers here: rounded before the products begin, and as they are until
   // the products are done.
@@ -296,7 +309,7 @@ template <ImplicitGemmSm90 config>
 __global__ void __launch_bounds__(kPackThreads)
     pack_implicit_gemm_sm90(const float* __restrict__ w, const float* __restrict__ bias,
                             unsigned* __restrict__ packed) {
-  pack<config>(w, bias, packed, ptx::cvt_rna_tf32);
+  pack<config>(w, bias, packed, rounded_weight<config>);
 }
 
 }  // namespace convtune::implicit_gemm_sm90

@@ -45,5 +45,25 @@ inline void cp_async_gather(int height, int width, const int4* table, unsigned t
   cp_async_gather<kCount, kSize, kEntry, kTo>(height, width, table, to_other, from_other, row_other,
                                               column_other);
 }
+template <int kCount, int kSize, int kEntry, int kTo>
+inline void cp_async_gather_frames(int frames, int height, int width, const int4* table, unsigned to,
+                                   const float* from, int frame, int row, int column) {
+  for (unsigned i = 0; i < kCount; ++i) {
+    const int4 entry = table[i * (kEntry / 16)];
+    const bool is_frame = static_cast<unsigned>(entry.y + frame) < static_cast<unsigned>(frames);
+    gather_one<kSize>({is_frame ? height : 0, width, from, row, column},
+                      {entry.x, entry.x < 0 ? -1 : 0, entry.z, entry.w}, to + i * kTo);
+  }
+}
+template <int kCount, int kSize, int kEntry, int kTo>
+inline void cp_async_gather_frames(int frames, int height, int width, const int4* table, unsigned to,
+                                   const float* from, int frame, int row, int column, unsigned to_other,
+                                   const float* from_other, int frame_other, int row_other,
+                                   int column_other) {
+  cp_async_gather_frames<kCount, kSize, kEntry, kTo>(frames, height, width, table, to, from, frame, row,
+                                                     column);
+  cp_async_gather_frames<kCount, kSize, kEntry, kTo>(frames, height, width, table, to_other, from_other,
+                                                     frame_other, row_other, column_other);
+}
 
 }  // namespace convtune::ptx
