@@ -160,6 +160,15 @@ TEST(ImplicitGemmSm80, OffersConfigsForEveryCase) {
       }
 }
 
+// Frames of padding, too, and groups; channels last is for other kernels.
+TEST(ImplicitGemmSm80, TakesFramesOfPaddingInNchw) {
+  for (const char* text : {"mb2ic3id6ih9iw7oc20kd3kh3kw3pd1ph1pw1 precision=fp32",
+                           "g4mb8ic32id24ih48iw96oc32kd3kh5kw7sd2sh2sw2pd1ph2pw3 precision=fp32 dir=bwd_d"})
+    EXPECT_TRUE(gemm().supports(parse_problem(text), gpu())) << text;
+  EXPECT_FALSE(gemm().supports(
+      parse_problem("mb2ic3id6ih9iw7oc20kd3kh3kw3pd1ph1pw1 precision=fp32 layout=nhwc"), gpu()));
+}
+
 // Residues of a stride go between each other, also of groups and in fp32; in NHWC another kernel has them.
 TEST(ImplicitGemmSm80, TakesStridesOfBackwardDataInNchw) {
   std::vector<PlannedKernel> kernels;
