@@ -128,8 +128,8 @@ TEST(CudaExport, TiesToEven) {
   EXPECT_FALSE(contains(text, "cvt.rna.tf32"));
   EXPECT_FALSE(contains(text, "return bits + 0x1000;"));
   const std::string plain = export_cuda(pointwise, target).text;
-  constexpr std::string_view kEven = "0xfff + (bits >> 13 & 1)";  // a kernel's own for 1x1 layers, too
-  EXPECT_EQ(count(text, kEven), count(plain, kEven) + 2);
+  const std::string even = "0xfff + (bits >> 13 & 1)";  // a kernel's own for 1x1 layers, too
+  EXPECT_EQ(count(text, even), count(plain, even) + 2);
   EXPECT_TRUE(contains(plain, "return bits + 0x1000;"));
   const ConvProblem stem = parse_problem("mb256ic3ih224oc96kh11sh4ph2 precision=tf32");
   EXPECT_TRUE(contains(refusal([&] { export_cuda(stem, target, options); }, ErrorKind::unsupported),
