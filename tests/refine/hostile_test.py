@@ -12,6 +12,7 @@ from pathlib import Path
 
 RUNNER = Path(__file__).resolve().parents[2] / "src" / "triton" / "runner"
 MOST_KB, MOST_SECONDS = 1 << 20, 10.0
+HURRY = 1.5  # seconds that the reader gives itself here, in place of 8: it is the same clock that ends it
 KERNEL = """
 import itertools, math, copy
 import triton, torch
@@ -81,12 +82,16 @@ HOSTILE = {
 }
 
 
-def read(text):
-    """The reader's answers to a text and to a question about its grid, and the memory and time that it took."""
+def read(text, hurry=None):
+    """The reader's answers to a text and to a question about its grid, and the memory and time that it took.
+
+    `hurry`: the processor's seconds that it has for them, in place of those of the product.
+    """
     source = KERNEL.format(text=text)
     asked = [{"do": "read", "source": source, "path": "", "target": {}}, {"do": "grids", "kernel": 0, "values": {}}]
-    process = subprocess.Popen([sys.executable, "-c", "import triton_reader; triton_reader.main()"], stdin=subprocess.PIPE,
-                               stdout=subprocess.PIPE, text=True, cwd=RUNNER)
+    program = f"import triton_reader; triton_reader.SECONDS = {hurry} or triton_reader.SECONDS; triton_reader.main()"
+    process = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                               cwd=RUNNER)
     process.stdin.write("".join(json.dumps(one) + "\n" for one in asked))
     process.stdin.close()
     answers = process.stdout.read().splitlines()
@@ -100,7 +105,8 @@ class Hostile(unittest.TestCase):
     def test_each_is_read_within_limits(self):
         for name, text in HOSTILE.items():
             with self.subTest(name):
-                answers, status, kilobytes, seconds = read(text)
+                hurry = None if name == "loops in loops" else HURRY
+                answers, status, kilobytes, seconds = read(text, hurry)
                 self.assertEqual((len(answers), status), (2, 0))
                 self.assertLess(kilobytes, MOST_KB)
                 self.assertLess(seconds, MOST_SECONDS)
