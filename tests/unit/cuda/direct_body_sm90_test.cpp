@@ -285,7 +285,7 @@ TEST(DirectBodySm90, PlansQuicklyAtAnyDilationStrideAndPadding) {
                            "mb1ic16ih5iw8oc3kh1kw11pw99999dw9998", "mb1ic16ih99999iw1oc3kh3kw1sh33333"}) {
     ConvProblem problem = parse_problem(text);
     problem.precision = Precision::tf32;
-    const std::clock_t start = std::clock();  // of the processor: others may have it meanwhile
+    const std::clock_t start = std::clock();  // processor time: others may run meanwhile
     const bool supported = static_cast<bool>(cuda::direct_body_sm90().supports(problem, gpu()));
     EXPECT_EQ(candidates(problem).empty(), !supported) << text;
     EXPECT_LT(std::clock() - start, 5 * CLOCKS_PER_SEC) << text;
