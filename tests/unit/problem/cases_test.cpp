@@ -12,7 +12,7 @@
 #include <set>
 
 #include "base/embedded.h"
-#include "convtune/error.h"
+#include "refusal.h"
 
 namespace convtune {
 std::span<const EmbeddedFile> embedded_sample();  // tests/CMakeLists.txt embeds it here
@@ -44,17 +44,6 @@ class SuiteFile {
  private:
   std::string path_;
 };
-
-template <class Function>
-std::string refusal(Function function, ErrorKind kind = ErrorKind::invalid_argument) {
-  try {
-    function();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), kind);
-    return error.what();
-  }
-  return "accepted";
-}
 
 std::string suite_refusal(const std::string& text) {
   const SuiteFile file(text);

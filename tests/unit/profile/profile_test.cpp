@@ -9,8 +9,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 
+#include "convtune/refine.h"
 #include "expected_text.h"
 #include "mutations.h"
 #include "profile/known_metrics.h"
@@ -21,17 +21,6 @@ namespace convtune::profile_test {
 namespace {
 
 const std::string kFolder = CONVTUNE_SOURCE_DIR "/tests/refine/";
-
-// The message of the Error of this kind that `function` throws.
-std::string failure(ErrorKind kind, const std::function<void()>& function) {
-  try {
-    function();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), kind);
-    return error.what();
-  }
-  return "accepted";
-}
 
 std::string read(const std::string& name) {
   return load_source(kFolder + name);
@@ -177,7 +166,7 @@ TEST(Profile, SaysWhatToDo) {
     const FakeNcu ncu(script);
     ProfileOptions options;
     if (std::string_view(script).find("sleep") != std::string_view::npos) options.seconds = 0.3;
-    const std::string why = failure(ErrorKind::unsupported, [&] { profile({"convtune"}, options); });
+    const std::string why = refusal([&] { profile({"convtune"}, options); }, ErrorKind::unsupported);
     for (const char* needle : needles) expect_in(why, {needle});
   }
   const FakeNcu ncu("printf '\"ID\",\"Kernel Name\"\\n\"\",\"\",\"%%\"\\n'");
