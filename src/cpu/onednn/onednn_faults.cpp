@@ -74,6 +74,14 @@ constexpr Fault kFaults[] = {
               some_window_sees_nothing(a);
      },
      3, 4},
+    // Its AVX-512 and AMX kernels leave out pixels or read memory that nobody wrote: of 140,000 random
+    // problems on a processor with AMX five answers of 2.6.3 were wrong, in both layouts, dense and
+    // depthwise, with and without strides and dilations.
+    {"its gradient of weights in 16 bits is wrong",
+     [](const ConvProblem& a) {
+       return a.direction == Direction::backward_weights && a.dtype.x != DType::f32;
+     },
+     2, 3},
     // Its AVX-512 kernels sort x's columns by their remainder by the stride, in memory that they do not clear
     // where a remainder has no column (jit_trans_iw_ic_int16_t::transpose() of 0 rows; in 3.2, too).
     {"its gradient of weights in 16 bits is wrong where the stride is longer than the image is wide",
@@ -81,7 +89,7 @@ constexpr Fault kFaults[] = {
        return a.direction == Direction::backward_weights && a.dtype.x != DType::f32 &&
               axes(a)[2].stride_steps_over_taps();
      },
-     2, 4},
+     3, 4},
 };
 
 }  // namespace
