@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "cuda/compile/compile_all.h"
+#include "cuda/launch/sum_pixels_step.h"
 #include "kernel_problems.h"
 #include "measure/test_data.h"
 #include "problem/config_fields.h"
@@ -243,6 +244,39 @@ TEST(DirectStemSm90, TakesConsumersThatComeLate) {
   Testbed bed(problem, gpu, TestData::integer, 5, 0);
   host_gpu_tests::set_mode("eager");
   EXPECT_EQ(host_gpu_tests::fault_of(bed, *executable), "");
+}
+
+// The gradient of a bias beside a library that has none: exact on integers, in words and by single elements.
+TEST(PixelSums, AddsUpAllPixels) {
+  Backend& gpu = cuda::backend({Device::Kind::cuda, 0});
+  for (const char* text : {"mb3ic8ih5iw7oc24kh1 dtype=bf16", "mb2ic8ih9oc13kh1 dtype=f16", "mb2ic8ih9oc12kh1",
+                           "mb1ic8ih1oc2000kh1 dtype=bf16:bf16:bf16:f32"}) {
+    const ConvProblem problem = parse_problem(text + std::string(" layout=nhwc dir=bwd_w"));
+    const std::int64_t pixels = problem.n * problem.p() * problem.q();
+    std::vector<float> numbers(static_cast<std::size_t>(pixels * problem.k)), expected(problem.k),
+        sums(problem.k);
+    for (std::size_t i = 0; i < numbers.size(); ++i) {
+      numbers[i] = static_cast<float>(static_cast<int>(i * 7 % 5) - 2);
+      expected[i % expected.size()] += numbers[i];
+    }
+    const DType type = problem.dtype.y, sum_type = problem.dtype.bias;
+    std::vector<unsigned char> bytes(numbers.size() * static_cast<std::size_t>(size_of(type)));
+    store_all(type, numbers.data(), std::ssize(numbers), bytes.data());
+    for (const char* mode : {"late watch", "shuffled watch nan seed=1"}) {
+      host_gpu_tests::set_mode(host_gpu_tests::device_words() + mode);
+      const cuda::PixelSums step(gpu.info(), cuda::sums_of_dy(problem), pixels);
+      const auto from = gpu.allocate(bytes.size()), workspace = gpu.allocate(step.workspace_bytes());
+      std::vector<unsigned char> result(sums.size() * static_cast<std::size_t>(size_of(sum_type)));
+      const auto to = gpu.allocate(result.size());
+      gpu.upload(from.get(), bytes.data(), bytes.size());
+      step.run(from.get(), workspace.get(), to.get(), nullptr);
+      gpu.synchronize(nullptr);
+      gpu.download(result.data(), to.get(), result.size());
+      for (std::size_t i = 0; i < sums.size(); ++i)
+        sums[i] = load(sum_type, result.data(), static_cast<std::int64_t>(i));
+      EXPECT_EQ(sums, expected) << text;
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Table, HostKernel, testing::ValuesIn(own_algorithms()),

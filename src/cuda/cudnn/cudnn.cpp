@@ -137,7 +137,7 @@ class Cudnn final : public Algorithm {
   // The problem that cuDNN is asked. A batch of 0 is never run, but its weights are packed: as for a batch
   // of 1. A cache is joined to x first.
   static ConvProblem asked(const ConvProblem& problem) {
-    ConvProblem whole = joined(problem);
+    ConvProblem whole = without_dbias(joined(problem));
     whole.n = std::max<std::int64_t>(whole.n, 1);
     return whole;
   }
@@ -158,12 +158,13 @@ class Cudnn final : public Algorithm {
   // The forms that a problem may have, the more promising first. TF32 and half precision run best
   // channels-last, and on an H100 that earned the conversions back where a sum has many terms, 1x1 filters
   // excepted. A depthwise convolution's fused engines are ten times slower than those for it alone.
-  static std::vector<CudnnForm> forms(const ConvProblem& a) {
+  static std::vector<CudnnForm> forms(const ConvProblem& given) {
+    const ConvProblem a = without_dbias(given);
     std::vector<CudnnForm> forms;
     const bool depthwise = a.groups > 1 && a.groups == a.c;
     for (const bool fused : {!depthwise, depthwise})
       for (const bool channels_last : layouts(a))
-        if (can_ask(a, {channels_last, fused})) forms.push_back({channels_last, fused});
+        if (can_ask(given, {channels_last, fused})) forms.push_back({channels_last, fused});
     return forms.empty() ? std::vector<CudnnForm>{{true, true}} : forms;  // which then says why not
   }
   static std::vector<bool> layouts(const ConvProblem& a) {
@@ -176,10 +177,11 @@ class Cudnn final : public Algorithm {
   }
 
   // Refuses what can be refused before cuDNN is asked.
-  static Support can_ask(const ConvProblem& a, const CudnnForm& form) {
-    if (Support support = within(abilities(), a); !support) return support;
-    if (a.direction == Direction::backward_weights && a.bias)
-      return Support::no("its gradient of weights is without that of the bias");
+  static Support can_ask(const ConvProblem& given, const CudnnForm& form) {
+    const ConvProblem a = without_dbias(given);
+    if (Support support = within(abilities(), given); !support) return support;
+    if (given.bias && !a.bias && !form.channels_last)
+      return Support::no("a bias's gradient is summed of dy in channels last alone: nhwc must be 1");
     if (!form.channels_last && a.layout == Layout::nhwc)
       return Support::no("nhwc must be 1 for a problem that lies so");
     if (!form.fused && !has_epilogue(a))

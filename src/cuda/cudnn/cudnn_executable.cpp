@@ -3,10 +3,13 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 
+#include "cuda/cudnn/cudnn_graph.h"
 #include "cuda/device/driver.h"
 #include "cuda/device/memory.h"
 #include "cuda/device/workspace.h"
+#include "cuda/launch/sum_pixels_step.h"
 #include "cuda/launch/transpose.h"
 #include "problem/rewrite.h"
 
@@ -22,7 +25,7 @@ class CudnnExecutable final : public Executable {
   CudnnExecutable(const ConvProblem& problem, const DeviceInfo& device, const CudnnForm& form,
                   std::shared_ptr<const CudnnPlan> plan)
       : given_(problem),
-        problem_(joined(problem)),
+        problem_(without_dbias(joined(problem))),
         form_(form),
         device_(device.device.index),
         session_(cudnn_session(device_)),
@@ -43,6 +46,8 @@ class CudnnExecutable final : public Executable {
                                         : conversion(device, moves(), problem.n, written_.pixels(),
                                                      written_.channels, written_.type)),
         workspace_(device_) {
+    if (gives_weights() && given_.bias)
+      bias_sums_.emplace(device, sums_of_dy(given_), given_.n * written_.pixels());
     workspace_.at_least(places_for({}).bytes, nullptr);  // if memory is short this is better than a run
   }
 
@@ -88,6 +93,8 @@ class CudnnExecutable final : public Executable {
     if (places.copied.residual) convert_residual_.run(other, memory + places.residual, stream);
     check_cudnn(cudnn_functions().cudnnSetStream(session_.handle, stream), "set a stream");
     for (const auto& step : plan_->steps) execute(*step, pointers, memory);
+    if (bias_sums_ && tensors.dbias != nullptr)
+      bias_sums_->run(pointers.residual, memory + places.bias_sums, tensors.dbias, stream);
     if (places.copied.y) convert_output_.run(memory + places.y, y, stream);
   }
 
@@ -194,7 +201,7 @@ class CudnnExecutable final : public Executable {
   };
   struct Places {
     Copied copied;
-    std::size_t x = 0, residual = 0, y = 0, sum = 0, partial = 0, bytes = 0;
+    std::size_t x = 0, residual = 0, y = 0, sum = 0, partial = 0, bias_sums = 0, bytes = 0;
   };
   // `badly_aligned`: what must be copied though it lies right.
   Places places_for(const Copied& badly_aligned) const {
@@ -217,11 +224,13 @@ class CudnnExecutable final : public Executable {
     places.y = place(places.copied.y, outputs, y);
     places.sum = place(plan_->steps.size() > 1, outputs, y);
     places.partial = place(plan_->steps.size() > 2, outputs, y);
+    places.bias_sums = end;
+    if (bias_sums_) end += in_lines(bias_sums_->workspace_bytes());
     places.bytes = end;
     return places;
   }
 
-  const ConvProblem given_, problem_;  // the second as cuDNN has it, without a cache
+  const ConvProblem given_, problem_;  // the second as cuDNN has it: without a cache, or a bias's gradient
   const CudnnForm form_;
   const int device_;
   CudnnSession& session_;
@@ -230,6 +239,7 @@ class CudnnExecutable final : public Executable {
   const Transpose convert_weights_;
   const CudnnSide read_, written_;
   const Transpose convert_input_, convert_cache_, convert_residual_, convert_output_;
+  std::optional<PixelSums> bias_sums_;
   mutable Workspace workspace_;
 };
 

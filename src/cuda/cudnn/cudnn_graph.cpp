@@ -291,6 +291,11 @@ bool sequence_is_right(const ConvProblem& a, const CudnnForm& form) {
   return form.channels_last && shape.extents[1] % kVector == 0 && shape.extents[2] % kVector == 0;
 }
 
+ConvProblem without_dbias(ConvProblem problem) {
+  problem.bias = problem.bias && problem.direction != Direction::backward_weights;
+  return problem;
+}
+
 std::int64_t cudnn_bias_elements(const ConvProblem& a, const CudnnForm& form) {
   return a.bias || (form.fused && has_epilogue(a)) ? a.bias_elements() : 0;
 }

@@ -44,6 +44,9 @@ inline bool rounds_eagerly(const ConvProblem& problem) {
   return rounds_each_step(problem) && has_epilogue(problem);
 }
 
+// Gradients of weights without that of the bias, which cuDNN has not: sums of dy follow it.
+ConvProblem without_dbias(ConvProblem problem);
+
 // Elements of the bias that the graphs read, 0 where they have none; a channel each, or those again for each
 // image: a pointwise graph knows no NCHW, and is given an image for each channel of each image.
 std::int64_t cudnn_bias_elements(const ConvProblem& problem, const CudnnForm& form);
