@@ -26,8 +26,10 @@ struct Forecast {
 };
 
 // One list of several algorithms' lists, each of them most promising first: the first guess of every
-// algorithm that is not forecast to be far off, then always the best forecast among what stands next in its
-// own list. Without forecasts the first guess of every algorithm, the second, and so on.
+// algorithm that is not forecast to be far off, the second and the third of those that are forecast to be
+// near, if possible with two fields or more that are others than before; then always the best forecast among
+// what stands next in its own list. Without forecasts the first guess of every algorithm, the second, and so
+// on.
 std::vector<Candidate> deal(const std::vector<std::vector<Forecast>>& of_each);
 
 // Begins with the first guesses, then climbs: next is always the untried candidate nearest to the

@@ -104,14 +104,33 @@ std::string dealt(const std::vector<std::vector<Forecast>>& lists) {
 }
 
 TEST(Search, DealsTheFirstOfEveryAlgorithmThenByForecast) {
-  EXPECT_EQ(dealt({forecasts("a", {90, 95, 400}), forecasts("b", {200, 210}), forecasts("c", {50, 60, 300})}),
-            "c0 a0 c1 a1 b0 b1 c2 a2");  // b is far off
-  EXPECT_EQ(dealt({forecasts("a", {90, 95, 400}), forecasts("b", {99, 210}), forecasts("c", {50, 60, 300})}),
-            "c0 a0 b0 c1 a1 b1 c2 a2");
+  EXPECT_EQ(dealt({forecasts("a", {90, 95, 400}), forecasts("b", {200, 210}), forecasts("c", {50, 60, 80})}),
+            "c0 a0 c1 c2 a1 b0 b1 a2");  // b is far off, a not near
+  EXPECT_EQ(dealt({forecasts("a", {90, 95, 400}), forecasts("b", {99, 210}), forecasts("c", {50, 60, 80})}),
+            "c0 a0 b0 c1 c2 a1 b1 a2");
 }
 
-TEST(Search, DealsInTheOrderOfTheListsThatItIsGiven) {
+TEST(Search, DealsThreeOfEveryAlgorithmThatIsNear) {
+  EXPECT_EQ(dealt({forecasts("a", {50, 51, 52, 53, 54}), forecasts("b", {60, 61, 62, 102})}),
+            "a0 b0 a1 b1 a2 b2 a3 a4 b3");
   EXPECT_EQ(dealt({forecasts("a", {50, 200, 10}), forecasts("b", {60, 100})}), "a0 b0 b1 a1 a2");
+}
+
+TEST(Search, DealsConfigsOfAnAlgorithmThatDifferFirst) {
+  const auto config = [](int rows, int columns, int cluster) {
+    return Config{{{"rows", rows}, {"columns", columns}, {"cluster", cluster}}};
+  };
+  const std::vector<Forecast> list = {{{"a", config(16, 8, 1)}, 50.0},
+                                      {{"a", config(16, 8, 2)}, 51.0},
+                                      {{"a", config(20, 8, 1)}, 52.0},
+                                      {{"a", config(2, 64, 1)}, 53.0},
+                                      {{"a", config(4, 32, 2)}, 70.0}};
+  std::string order;
+  for (const Candidate& one : deal({list})) order += to_string(one.config) + "; ";
+  EXPECT_EQ(
+      order,
+      "rows=16 columns=8 cluster=1; rows=2 columns=64 cluster=1; rows=16 columns=8 cluster=2; "
+      "rows=20 columns=8 cluster=1; rows=4 columns=32 cluster=2; ");  // the last is slow by its forecast
 }
 
 TEST(Search, DealsInTurnsWithoutForecasts) {
