@@ -15,7 +15,8 @@ run, as warm as the caches hold them; freed memory is kept and lies in huge page
 
 People's machines are busy, and their memory lies anywhere: --busy N counts on N processes of the same processors
 while the libraries are timed, and --offset N lets convtune's x and y begin N bytes behind a cache line (16 is where
-NumPy's and std::vector's large ones begin; the other libraries' memory is what they take themselves).
+NumPy's and std::vector's large ones begin; the other libraries' memory is what they take themselves). Where other
+work cannot be stopped, --clock thread takes the processor time of the one thread.
 
 A bf16 problem is put beside the others' ways in fp32 as well, on the same numbers: who may choose takes the faster one.
 
@@ -50,6 +51,7 @@ from peers import TIE, table, write  # noqa: E402
 from problem_lines import ACTIVATIONS, NUMBER, SUITES, BadInput, find, load_suite  # noqa: E402
 
 MIN_ROUNDS = 5
+CLOCKS = {"wall": time.perf_counter_ns, "thread": time.thread_time_ns}
 F32 = " f32"  # behind the names of the others' ways of the same in fp32, beside a bf16 problem
 # Memory that is freed is kept by the process, and in huge pages where the system leaves that to programs.
 MEMORY = "glibc.malloc.hugetlb=1:glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=68719476736"
@@ -58,22 +60,23 @@ MEMORY = "glibc.malloc.hugetlb=1:glibc.malloc.mmap_max=0:glibc.malloc.trim_thres
 # ---- In a worker's process ----------------------------------------------------------------------
 
 
-def take_turn(way, seconds):
-    """Samples of one run each, in microseconds; at least one after a warm-up."""
+def take_turn(way, seconds, clock):
+    """Samples of one run each, in microseconds of `clock`; at least one after a warm-up."""
+    now = CLOCKS[clock]
     end = time.perf_counter() + seconds / 4
     way.run()
     while time.perf_counter() < end:
         way.run()
     samples, end = [], time.perf_counter() + seconds
     while not samples or time.perf_counter() < end:
-        start = time.perf_counter_ns()
+        start = now()
         way.run()
-        samples.append((time.perf_counter_ns() - start) / 1000)
+        samples.append((now() - start) / 1000)
     return samples
 
 
 def work(pipe, make, arguments, processors):
-    """A worker: makes the library, then answers ("prepare", problem, indices) and ("turn", way, seconds)."""
+    """A worker: makes the library, then answers ("prepare", problem, indices) and ("turn", way, seconds, clock)."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: a stopped process must not outlive its parent
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.sched_setaffinity(0, processors)
@@ -103,7 +106,7 @@ def work(pipe, make, arguments, processors):
                     answer[called] = way
             pipe.send(answer)
         else:
-            pipe.send(take_turn(ways[rest[0]], rest[1]))
+            pipe.send(take_turn(ways[rest[0]], *rest[1:]))
 
 
 # ---- In the process that asks -------------------------------------------------------------------
@@ -184,7 +187,7 @@ def provider_json(name, config, samples=(), error=0.0, failure=""):
             "roofline_fraction": 0, "max_error": error} | ({"failure": failure} if failure else {})
 
 
-def measure(workers, problem, seconds, busy):
+def measure(workers, problem, seconds, busy, clock="wall"):
     """One row."""
     oracle, ways, failed = Oracle(problem), [], []
     for worker in workers:
@@ -206,7 +209,7 @@ def measure(workers, problem, seconds, busy):
             if round_ >= MIN_ROUNDS and time.monotonic() > end:
                 break
             for worker, name, _, _, samples in ways if round_ % 2 == 0 else ways[::-1]:
-                answer = worker.failure or worker.ask("turn", name, turn)
+                answer = worker.failure or worker.ask("turn", name, turn, clock)
                 if not isinstance(answer, str):
                     samples.extend(answer)
     providers = [provider_json(name, config, samples, error, worker.failure)
@@ -256,6 +259,7 @@ def environment(workers, options):
     fingerprint = next((worker.fingerprint for worker in workers if worker.fingerprint), "")
     return {"device": name, "fingerprint": fingerprint, "threads": options.threads, "versions": versions,
             **{key: value for key in ("busy", "offset") if (value := getattr(options, key))},
+            **({} if options.clock == "wall" else {"clock": options.clock}),
             "date": f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%dT%H:%M:%SZ}"}
 
 
@@ -281,6 +285,8 @@ def arguments(argv):
     parser.add_argument("--busy", type=int, metavar="N", default=0, help="processes that only count beside the timed one")
     parser.add_argument("--offset", type=int, metavar="BYTES", default=0,
                         help="convtune's x and y begin so far behind a cache line (default: 0)")
+    parser.add_argument("--clock", choices=tuple(CLOCKS), default="wall",
+                        help="thread: processor time of the one thread, where other work cannot be stopped; of --threads 1")
     parser.add_argument("--threads", type=int, metavar="N", default=len(os.sched_getaffinity(0)),
                         help="threads, on as many processors; 1 is one pinned thread (default: all usable)")
     parser.add_argument("--libraries", type=chosen, default=list(LIBRARIES), metavar="LIST",
@@ -294,6 +300,8 @@ def arguments(argv):
     processors = sorted(os.sched_getaffinity(0))
     if not 1 <= options.threads <= len(processors):
         raise BadInput(f"--threads {options.threads} is not 1 to {len(processors)}, the processors usable here")
+    if options.clock == "thread" and options.threads != 1:
+        raise BadInput("--clock thread counts one thread: it needs --threads 1")
     if not 0 < options.seconds <= 86400 or not 0 <= options.tune <= 86400:
         raise BadInput("--seconds and --tune must be above 0 and at most a day")
     if not 0 <= options.busy <= 1024 or not 0 <= options.offset < 64 or options.offset % 4:
@@ -339,12 +347,12 @@ def main(argv):
             return 3
         where = environment(workers, options)
         if before and any(before["environment"].get(key) != where.get(key)
-                          for key in ("device", "threads", "versions", "busy", "offset")):
+                          for key in ("device", "threads", "versions", "busy", "offset", "clock")):
             raise BadInput(f"{options.json} was measured with {before['environment']}, and this is {where}")
         for problem in problems:
             if any(row["problem"] == problem.line() for row in rows):
                 continue
-            row = measure(workers, problem, options.seconds, Busy(options.busy, processors))
+            row = measure(workers, problem, options.seconds, Busy(options.busy, processors), options.clock)
             row["device"] = where["fingerprint"]
             rows.append(row)
             code = code or int(any(p.get("failure", "").startswith("wrong") for p in row["providers"]))

@@ -60,6 +60,8 @@ def conditions(run):
     said += [f"{name} {version}" for name, version in versions.items()]
     if env.get("threads") and str(env.get("fingerprint", "")).startswith("cpu"):
         said.append("1 thread" if env["threads"] == 1 else f"{env['threads']} threads")
+    if env.get("clock") == "thread":
+        said.append("processor time of the thread, other work beside it")
     command = env.get("command")
     said += [f"`{one}`" for one in ([command] if isinstance(command, str) else command or [])]
     what = next((run[key] for key in ("claim", "what", "how", "method", "note") if isinstance(run.get(key), str)), "")

@@ -9,6 +9,7 @@ import math
 import os
 import subprocess
 import sys
+import time
 import unittest
 from pathlib import Path
 
@@ -75,6 +76,8 @@ class Command(unittest.TestCase):
         self.refused(["winograd9"], "winograd9")
         self.refused(["alexnet_conv1", "--threads", "0"], "--threads 0", "processors")
         self.refused(["alexnet_conv1", "--seconds", "nan"], "--seconds")
+        if len(os.sched_getaffinity(0)) > 1:
+            self.refused(["alexnet_conv1", "--threads", "2", "--clock", "thread"], "--threads 1")
         self.refused(["alexnet_conv1", "--batch", "0"], "a batch of 0")
         self.refused(["alexnet_conv1", "precision=tf32"], "precision=tf32")
         self.refused(["alexnet_conv1", "--libraries", "torch,jax"], "jax", "openvino")
@@ -99,6 +102,13 @@ class Summary(unittest.TestCase):
         text = cpu_peers.summary([row("a", 2.0, convtune=10.0, openvino=80.0, **{"openvino f32": 20.0})])
         self.assertIn("| openvino f32 |", text.splitlines()[0])
         self.assertEqual(text.splitlines()[-2].split(" | ")[-3:-1], ["2.00", "2.00"])
+
+
+class Turns(unittest.TestCase):
+    def test_the_threads_clock_leaves_out_what_it_waits_for(self):
+        way = type("Way", (), {"run": staticmethod(lambda: time.sleep(0.02))})
+        self.assertGreaterEqual(min(cpu_peers.take_turn(way, 0.01, "wall")), 20000)
+        self.assertLess(min(cpu_peers.take_turn(way, 0.01, "thread")), 10000)
 
 
 @unittest.skipUnless(importlib.util.find_spec("numpy"), "NumPy is not here")
