@@ -1,4 +1,4 @@
-// Gradients' algorithms, for a moment.
+// Algorithms of gradients with kernels of our own, beside those of algorithms.h: one function each, in its folder.
 #pragma once
 
 #include "contract/backend.h"
