@@ -1,4 +1,4 @@
-// Algorithms of gradients with kernels of our own, beside those of algorithms.h: one function each, in its folder.
+// Algorithms of gradients with kernels of our own, beside those of algorithms.h: one function each.
 #pragma once
 
 #include "contract/backend.h"
