@@ -24,7 +24,7 @@ std::vector<std::string> split(std::string_view text, char separator) {
 }
 
 How read_how(std::string_view text) {
-  const std::size_t end = text.find('\n');
+  const std::size_t end = text.find_first_of("\n\x1e");
   const std::string said(text.substr(0, end));
   std::istringstream words(said);
   How how;
@@ -43,7 +43,9 @@ How read_how(std::string_view text) {
     throw std::runtime_error("convtune::conv2d_forward: \"" + std::string(text) + "\" does not say how");
   how.reuse = reuse == "reuse";
   if (end == std::string_view::npos) return how;
-  for (const std::string& line : split(text.substr(end + 1), '\n'))
+  std::string lines(text.substr(end + 1));
+  std::ranges::replace(lines, '\x1e', '\n');
+  for (const std::string& line : split(lines, '\n'))
     if (how.choices.emplace_back(split(line, '\t')).size() != 5) how.choices.pop_back();
   return how;
 }

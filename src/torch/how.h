@@ -6,8 +6,8 @@
 // Strides (vertical, horizontal), padding (top, left, bottom, right), dilations, groups: so many for each
 // axis, one in 1-D, with the depth before the others in 3-D; a transposed convolution has its output padding
 // before the groups. Then precision, activation; and whether packed weights may be used again (reuse, or
-// pack). Behind a line's end: the choices of optimize(), a line each. An empty operator costs 1.8 us a call
-// with one text, and 4.3 with three lists and three texts.
+// pack). Behind a line's end, or \x1e as graphs have it: the choices of optimize(), a line each. An empty
+// operator costs 1.8 us a call with one text, and 4.3 with three lists and three texts.
 #pragma once
 
 #include <array>

@@ -32,6 +32,7 @@ def test_the_text_goes_both_ways():
     for how in (How(), How((2, 3), (0, 1, 2, 3), (1, 2), 4, "tf32", "clip:0:6", choices, False)):
         assert How.parse(how.text).words == how.words
         assert How.of(*map(list, how.words[:3]), *how.words[3:]) == how
+        assert "\n" not in how.text + "".join(map(str, how.words))  # inductor writes them into comments of its code
 
 
 @each_device

@@ -23,7 +23,7 @@ from ..errors import InvalidArgument, Unsupported
 from ..problem import Problem
 from ..tensors import allowed_precision, pack
 from .batches import ANY_BATCH
-from .how import How
+from .how import How, in_graphs
 from .layout import empty, laid, output_last, wants_channels_last
 from .native import define
 from .ordinary import is_batched, is_ordinary, is_transformed
@@ -182,7 +182,7 @@ def backward_of(
 
 def _words(how: How) -> tuple[Any, ...]:
     """The operator's arguments between the bias's type and the mask."""
-    return *how.geometry, how.precision, how.choices, how.output_padding
+    return *how.geometry, how.precision, in_graphs(how.choices), how.output_padding
 
 
 def _how(words: tuple[Any, ...]) -> How:

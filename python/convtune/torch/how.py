@@ -12,9 +12,15 @@ import torch
 from ..cached import cached_property
 from ..geometry import Padding, Steps, padding_of, steps_of, whole
 
-__all__ = ["How", "edges_of", "written"]
+__all__ = ["How", "edges_of", "in_graphs", "written"]
 
 _is_compiling = torch.compiler.is_compiling
+_END = "\x1e"  # of a line in a text that a graph holds
+
+
+def in_graphs(choices: str) -> str:
+    """The lines as an operator's argument: inductor writes arguments into comments of its code, which a line's end would end."""
+    return choices.replace("\n", _END)
 
 
 @dataclass(frozen=True)
@@ -40,6 +46,8 @@ class How:
         """The value of an operator's own arguments, of which PyTorch's dispatcher makes lists."""
         # A transposed layer has its output padding as the last of them.
         rest = (*rest[:5], tuple(rest[5])) if len(rest) > 5 else rest
+        if len(rest) > 3 and rest[3]:
+            rest = (*rest[:3], rest[3].replace(_END, "\n"), *rest[4:])
         words = tuple(stride), tuple(padding), tuple(dilation), *rest
         if _is_compiling():
             return How(*words)
@@ -51,7 +59,7 @@ class How:
     @staticmethod
     @lru_cache(4096)
     def parse(text: str) -> How:
-        line, _, choices = text.partition("\n")
+        line, _, choices = text.replace(_END, "\n").partition("\n")
         *first, precision, activation, reuse = line.split(" ")
         numbers = tuple(map(int, first))
         axes = len(numbers) // 4 if len(numbers) % 4 == 1 else len(numbers) // 5
@@ -85,7 +93,7 @@ class How:
     @property
     def words(self) -> tuple[Any, ...]:
         """The arguments of `convtune::conv1d` and its like behind the tensors."""
-        words = *self.geometry, self.precision, self.activation, self.choices, self.reuse
+        words = *self.geometry, self.precision, self.activation, in_graphs(self.choices), self.reuse
         return (*words, self.output_padding) if self.transposed else words
 
     @property
@@ -98,7 +106,7 @@ class How:
     def text(self) -> str:
         numbers = " ".join(str(int(one)) for one in (*self.stride, *self.padding, *self.dilation, *self.output_padding, self.groups))
         text = f"{numbers} {self.precision} {self.activation} {'reuse' if self.reuse else 'pack'}"
-        return f"{text}\n{self.choices}" if self.choices else text
+        return in_graphs(f"{text}\n{self.choices}") if self.choices else text
 
     @cached_property
     def is_symbolic(self) -> bool:

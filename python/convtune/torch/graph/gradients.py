@@ -17,7 +17,7 @@ from ...convolution import Convolution
 from ...optimize_report import Layer, OptimizeReport
 from ...problem import Problem
 from ..backward import conv_backward, gradient_problem
-from ..how import How
+from ..how import How, in_graphs
 from ..measure.decide import choices_of, device_of
 from ..measure.gradient_sides import ForwardSides, GradientSides
 from ..measure.graphs import decide_graph
@@ -160,7 +160,7 @@ def _rewrite(graph: Graph, node: Node, own: dict[str, str], how: How, has_bias: 
     mask = list(node.args[10])  # type: ignore[arg-type]
     ours = ["x" in own, "w" in own, "w" in own and has_bias and mask[2]]
     values = [one.meta["val"] for one in node.args[:3]]  # type: ignore[union-attr]
-    words = *how.geometry, "auto", "\n".join(own.values()), how.output_padding
+    words = *how.geometry, "auto", in_graphs("\n".join(own.values())), how.output_padding
     made = conv_backward(*values, None, *words, ours)
     places = [place for place in range(3) if ours[place]]
     if any(made[place].stride() != node.meta["val"][place].stride() for place in places):
