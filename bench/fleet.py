@@ -37,13 +37,13 @@ def lines(args):
 
 
 def alone(folder):
-    """Of a worker: records in a folder of its own."""
+    """Gives a worker a folder of its own for records."""
     os.environ["CONVTUNE_DATA_DIR"] = f"{folder}/worker-{os.getpid()}"
 
 
 def records_of(args, folder):
     """{(problem, device): record} of a folder."""
-    ran = subprocess.run([args.convtune, "db", "export", "-"], stdout=subprocess.PIPE, text=True, check=False,
+    ran = subprocess.run([args.convtune, "db", "export", "-"], stdout=subprocess.PIPE, text=True, check=True,
                          env={**os.environ, "CONVTUNE_DATA_DIR": str(folder)})  # fmt: skip
     found = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
     return {(one["problem"], one["device"]): one for one in found}
@@ -53,7 +53,7 @@ class Killer:
     """Kills a worker while the fleet works: up to `most` seconds after a problem by chance was answered."""
 
     def __init__(self, problems, most):
-        self.at, self.after, self.killed = random.randrange(problems - 1), random.uniform(0, most), None
+        self.at, self.after, self.killed = random.randrange(max(problems - 1, 1)), random.uniform(0, most), None
 
     def __call__(self, step=None):
         if step is None or step.done == self.at:
@@ -101,7 +101,7 @@ def beside(row, one):
     both = [(ours[key], theirs[key]) for key in ours if key in theirs]
     others = sum((a["algorithm"], a["config"]) != (b["algorithm"], b["config"]) for a, b in both)
     ratios = [a["time_us"] / b["time_us"] for a, b in both] or [float("nan")]
-    same = ours.keys() == theirs.keys()
+    same = bool(ours) and ours.keys() == theirs.keys()
     words = f"{len(ours)} records, of {'the same problems' if same else 'OTHER PROBLEMS than one machine'}"
     if row is not one:
         words += f", {others} by another config; theirs take {statistics.median(ratios):.3f} of one's time (the worst {max(ratios):.2f})"
@@ -142,7 +142,7 @@ def main():
             continue
         found[way] = row
         speed = f"{found['one']['seconds'] / row['seconds']:.2f}x" if "one" in found else ""
-        words, missing = beside(row, found.get("one", row))
+        words, missing = beside(row, found["one"]) if "one" in found else (f"{len(row['records'])} records, beside no other way's", not row["records"])
         bad |= missing or bool(row["lost"] or row["failed"])
         print(f"{way:7} {row['seconds']:7.1f} s {speed} {words}; {row['failed'] or 'all answered'}", flush=True)
         if args.json:

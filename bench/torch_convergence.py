@@ -135,7 +135,8 @@ def compared(task, data, args, dtype):
     from convtune.torch.backend import last_report
 
     report = last_report()
-    taken = sum(layer.calls for layer in report.layers if layer.swapped) if report else 0
+    gradients = [layer for layer in report.layers if layer.name.partition(" and ")[0].endswith((" dx", " dw"))] if report else []
+    taken = sum(layer.calls for layer in gradients if layer.swapped)
     ways = {way: Trained(way, data, args, dtype) for way in ("PyTorch", "convtune")}
     losses = {way: [] for way in ways}
     for seed in range(args.seeds):

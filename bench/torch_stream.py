@@ -6,8 +6,8 @@
     python bench/torch_stream.py --backend inductor                                 # for comparison
 
 The first call has a batch of 8, for which torch.compile(dynamic=True) makes a graph for any batch but 1; then come random ones,
---calls and more, until --seconds are over since the first call began. A batch's median is that of all its calls. Answers are held to
-the model's own. Status 1 where a call after --minute seconds took over 3 times its batch's median, or an answer is wrong. Random
+--calls and more, until --seconds are over since the first call began. A batch's median is that of all its calls. One answer in ten is held
+to the model's own. Status 1 where a call after --minute seconds took over 3 times its batch's median, or an answer is wrong. Random
 weights; needs PyTorch and torchvision.
 """
 
@@ -49,7 +49,7 @@ def main():
         model, images = model.to(memory_format=torch.channels_last), images.to(memory_format=torch.channels_last)
     options = {} if args.whole is None or args.backend != "convtune" else {"convtune.whole": bool(args.whole)}
     run = torch.compile(model, backend=args.backend, options=options or None, dynamic=True)
-    rng, worst, stream = random.Random(0), 0.0, []
+    rng, errors, stream = random.Random(0), [], []
 
     def call(batch):
         x = images[:batch]
@@ -69,19 +69,19 @@ def main():
             y, took = call(batch)
             stream.append((time.perf_counter() - begin, batch, took))
             if len(stream) % 10 == 1:
-                worst = max(worst, float((y.float() - expected[:batch]).abs().max() / scale))
+                errors.append(float((y.float() - expected[:batch]).abs().max() / scale))
     medians = {batch: statistics.median(took for _, of, took in stream if of == batch) for batch in {one[1] for one in stream}}
     ratios = sorted(((took / medians[batch], at, batch, took) for at, batch, took in stream), reverse=True)
     late = [one for one in ratios if one[1] > args.minute]
     print(f"{args.backend} {args.model}, {len(stream)} calls of 1 to {args.most} images in {stream[-1][0]:.0f} s, the first {args.calls} "
-          f"in {sum(one[2] for one in stream[:args.calls]):.2f} s, error {worst:.2g}")  # fmt: skip
+          f"in {sum(one[2] for one in stream[:args.calls]):.2f} s, error {max(errors):.2g}")  # fmt: skip
     for ratio, at, batch, took in ratios[:5]:
         print(f"  {ratio:.2f} times the median of batch {batch}: {1e3 * took:.1f} ms, {at:.0f} s after the beginning")
     print("ms of batches: " + ", ".join(f"{batch} {1e3 * medians[batch]:.2f}" for batch in sorted(medians)[:: max(1, len(medians) // 8)]))
     over = sum(one[0] > 3 for one in late)
     print(f"calls over 3 times their batch's median: {sum(one[0] > 3 for one in ratios)}; of the {len(late)} after {args.minute:.0f} s "
           f"{over}, the largest {f'{late[0][0]:.2f} times' if late else 'of none'}")  # fmt: skip
-    return 1 if over or not late or worst > args.error else 0
+    return 0 if late and not over and all(error <= args.error for error in errors) else 1
 
 
 if __name__ == "__main__":

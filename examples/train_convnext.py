@@ -5,7 +5,8 @@
     python examples/train_convnext.py --device cpu --size 32 --batch 4    # seconds
 
 Images of a class share a pattern below noise, so the loss falls; nothing is downloaded. convtune.optimize(train=...) lets the
-directions of each layer compete and keeps them only where a whole step is proven faster. Needs PyTorch and convtune; training.py has the rest.
+directions of each layer compete and keeps them only where a whole step is proven faster. Needs PyTorch and convtune;
+training.py has the rest.
 """
 
 import argparse

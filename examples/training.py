@@ -1,4 +1,4 @@
-"""What train_convnext.py and train_unet3d.py have in common: a step, and a model trained as it stands and by convtune."""
+"""The common parts of train_convnext.py and train_unet3d.py: a step, and a model trained as it stands and by convtune."""
 
 import copy
 import time

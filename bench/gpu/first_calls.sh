@@ -1,5 +1,5 @@
 #!/bin/bash
-# First calls of compiled models beside inductor's: with nothing known, with imported records, in a second process; and what is
+# First calls of compiled models beside inductor's: with nothing known, with what contests decided before, in a second process; and what is
 # gained afterwards. ../torch_first_calls.py has the parts.
 #
 #   first_calls.sh BINARIES OUT [--deadline SECONDS] [MODELS]

@@ -6,5 +6,9 @@
 rm -f "$out/fleet.json"
 # shellcheck disable=SC2086
 within "$(left 5)" fleet.log "$python" "$root/bench/fleet.py" --deadline "$(left 15)" --json "$out/fleet.json" "$@" ${MORE:-}
-grep -E '^(one|all|killed) |^worker|^fleet|no time|failed' "$out/fleet.log" | cut -c1-300 || tail -5 "$out/fleet.log" | cut -c1-300
+if grep -qE '^(one|all|killed) |^worker|^fleet|no time|failed' "$out/fleet.log"; then
+  grep -E '^(one|all|killed) |^worker|^fleet|no time|failed' "$out/fleet.log" | cut -c1-300
+else
+  tail -5 "$out/fleet.log" | cut -c1-300
+fi
 exit "$code"

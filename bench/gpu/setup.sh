@@ -33,7 +33,7 @@ packages=$("$python" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"
 for folder in "$packages"/nvidia/*/lib; do [ -d "$folder" ] && LD_LIBRARY_PATH="$folder:${LD_LIBRARY_PATH:-}"; done
 export LD_LIBRARY_PATH="$state/bin:${LD_LIBRARY_PATH:-}"
 
-code=0  # of the script: the first failure's
+code=0  # the first failure's
 # Seconds that are left of the deadline, less $1.
 left() { echo $((deadline - ($(date +%s) - start) - ${1:-0})); }
 # Runs a command for $1 seconds at most; what it says goes to the file $2 of the output folder.

@@ -18,10 +18,14 @@ def models(folder):
     """A line a way of torch_models.py's files: whole, busy, memory, error, kinds of kernels; then who takes most of ours."""
     from torch_model_numbers import kinds_of
 
+    late = []
     for file in some(sorted(Path(folder).glob("*.json")), folder):
         found = json.loads(file.read_text())
         print(f"== {found['model']}, batch {found['batch']}, {found['type']}: {found['device']}, PyTorch {found['versions']['torch']}")
-        ways = some({way: row for way, row in found["ways"].items() if row and "us" in row}, f"{file}: no way was ready, it")
+        ways = {way: row for way, row in found["ways"].items() if row and "us" in row}
+        if not ways:
+            late.append(f"{file} has no way that was ready")
+            continue
         theirs = [row["us"]["median"] for way, row in ways.items() if not way.startswith(("convtune", "optimize", "graphed"))]
         for way, row in found["ways"].items():
             if way not in ways:
@@ -35,6 +39,8 @@ def models(folder):
         for way in ("optimize", "graphed", "convtune"):
             for kernel, (times, us, _) in list(ways.get(way, {}).get("kernels", {}).items())[:6]:
                 print(f"   {way} {us:8.1f} us {times:5.1f} times {kernel[:90]}")
+    if late:
+        raise ValueError("; ".join(late))
 
 
 def training(file):

@@ -268,7 +268,7 @@ def backend(
 def _with_gradients(
     module: GraphModule, inputs: Sequence[Any], wanted: Wanted, compile: Callable[..., Any], patches: dict[str, Any]
 ) -> Callable[..., Any]:
-    """The graph with the gradients that are proven faster. Forward and backward together must be proven no slower than
+    """The graph with the forwards and gradients that are proven faster. Forward and backward together must be proven no slower than
     inductor's, and take no more memory; else they are inductor's."""
     try:
         ours = _gradients(module, inputs, wanted, compile, patches)
@@ -296,7 +296,7 @@ def _gradients(
         with phases("inductor"):
             ours = compile(copy.deepcopy(module), inputs, post_grad_custom_pre_pass=found)
         if found.report is None:
-            _log.info("a graph that records gradients is inductor's: no convolution's backward is in it")
+            _log.info("a graph that records gradients is inductor's: none of its convolutions can be convtune's")
             return None
         _last = found.report
         _last.seconds = phases.seconds

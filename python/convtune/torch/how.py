@@ -15,7 +15,7 @@ from ..geometry import Padding, Steps, padding_of, steps_of, whole
 __all__ = ["How", "edges_of", "in_graphs", "written"]
 
 _is_compiling = torch.compiler.is_compiling
-_END = "\x1e"  # of a line in a text that a graph holds
+_END = "\x1e"  # ends a line in a text that a graph holds
 
 
 def in_graphs(choices: str) -> str:
@@ -99,7 +99,7 @@ class How:
     @property
     def words_of_graphs(self) -> tuple[Any, ...]:
         """The arguments of `convtune::conv2d_fused` behind the tensors."""
-        words = *self.geometry, self.precision, self.activation, self.choices
+        words = *self.geometry, self.precision, self.activation, in_graphs(self.choices)
         return (*words, self.output_padding) if self.transposed else words
 
     @cached_property

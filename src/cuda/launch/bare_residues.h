@@ -28,7 +28,7 @@ struct BareResidues {
   // Planes of NCHW are cut into pieces of one channel and frame, where they are a block's worth at all.
   constexpr int plane() const { return conv.p * conv.q; }
   constexpr bool by_planes() const {
-    return !conv.nhwc && 1LL * conv.p * conv.q >= kThreads && plane() < kInt;
+    return !conv.nhwc && 1LL * conv.p * conv.q >= kThreads && 1LL * conv.p * conv.q < kInt;
   }
   constexpr int pieces() const { return ceil_div(plane(), kPiece); }
   constexpr long long blocks() const {

@@ -74,7 +74,6 @@ template <auto config>
 __device__ __forceinline__ void add_up_ranks(const float* __restrict__ partial, const void* __restrict__ x,
                                              const void* __restrict__ dy, void* __restrict__ dw,
                                              void* __restrict__ dbias) {
-  ptx::wait_for_earlier_grids(partial);
   __shared__ float shares[4 * kAddThreads];
   const int thread = static_cast<int>(threadIdx.x);
   const int of_block = thread % kAddedFours, share = thread / kAddedFours;

@@ -54,7 +54,7 @@ def key_of_whole(graph: GraphModule, inputs: Sequence[Any], patches: dict[str, A
     """The key of a whole graph's contest: its operators with their plans, its inputs, and inductor's options. `lines`: of plans that
     a pass puts in later, of a step."""
     device = _device(inputs)
-    kinds = [(one.dtype, tuple(map(str, one.shape)), str(one.device)) if isinstance(one, Tensor) else one for one in inputs]
+    kinds = [(one.dtype, tuple(map(str, one.shape)), str(one.device), one.requires_grad) if isinstance(one, Tensor) else one for one in inputs]
     save: Any = getattr(torch._inductor.config, "save_config_portable", dict)
     options = sorted((name, repr(value)) for name, value in {**save(), **patches}.items())
     text = hashlib.sha256(f"{graph.graph} {kinds} {options}{sorted(lines) or ''}".encode()).hexdigest()

@@ -55,7 +55,8 @@ struct DepthwiseDataGradientSm80 {
     field("aligned", self.aligned);
   }
   constexpr bool asks_alignment() const { return loaded_bytes() > size() || stored_bytes() > size(); }
-  static constexpr int kMostStrip = 16, kMostPasses = 64, kMostWeights = 128, kMostProducts = 1400;
+  static constexpr int kMostStrip = 16, kMostPasses = 64, kMostWeights = 128, kMostWindow = 256,
+                       kMostProducts = 1400;
 
   constexpr int size() const { return size_of(conv.x_type); }
   constexpr int threads() const { return 32 * warps; }
@@ -92,9 +93,12 @@ struct DepthwiseDataGradientSm80 {
   // ---- Cost ----
   constexpr int products() const { return width * down().products() * across().products(); }
   constexpr int window() const { return down().count() * across().count(); }  // numbers of dy, of a channel
-  // About: ptxas decides. Rows of sums are finished and stored one after the other.
+  // About: ptxas decides. Rows of sums are finished and stored one after the other. With long filters it
+  // keeps more at once: seen of 5x5, stride 2.
   constexpr int registers() const {
-    return 32 + width * columns + width * taps() * 7 / 6 + window() * ceil_div(loaded_bytes(), 4);
+    const int more = width * columns / 2 + greater(window() - 26, 0) * width + (passes > 4 ? 4 * width : 0);
+    return 32 + width * columns + width * taps() * 7 / 6 + window() * ceil_div(loaded_bytes(), 4) +
+           (taps() > 9 ? more : 0);
   }
   constexpr int register_limit() const { return registers_by_quarters(threads(), blocks); }
   constexpr long long smem_bytes() const { return 0; }
@@ -102,7 +106,8 @@ struct DepthwiseDataGradientSm80 {
   constexpr bool possible() const {
     return is_in_range(*this) && rows % conv.stride_h == 0 && columns % conv.stride_w == 0 &&
            (width & (width - 1)) == 0 && loaded_bytes() <= 16 && conv.c % width == 0 &&
-           (conv.nhwc || width == 1) && taps() * width <= kMostWeights && products() <= kMostProducts;
+           (conv.nhwc || width == 1) && taps() * width <= kMostWeights &&
+           1LL * down().count() * across().count() <= kMostWindow && products() <= kMostProducts;
   }
   constexpr bool valid() const {
     return possible() && registers() <= register_limit() && shares() < (1LL << 30) && packed().launchable() &&

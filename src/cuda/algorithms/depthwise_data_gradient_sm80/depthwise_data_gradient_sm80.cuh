@@ -262,8 +262,8 @@ __global__ void __launch_bounds__(config.threads(), config.blocks)
       a.residual ? static_cast<const unsigned char*>(residual) + planes * kInput : nullptr;
   void* const to = static_cast<unsigned char*>(dx) + planes * kInput;
 #pragma unroll 1
-  for (int pass = 0; pass < config.passes; ++pass) {
-    const int row = share.row + pass * config.rows;
+  for (int turn = 0; turn < config.passes; ++turn) {
+    const int row = share.row + turn * config.rows;
     if (row >= a.h) return;
     Sums<config> sums = {};
     multiply<config>(sums, filters, gradient, share, row);

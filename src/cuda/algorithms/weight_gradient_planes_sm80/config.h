@@ -45,7 +45,7 @@ struct WeightGradientPlanesSm80 {
   // Bytes that are copied at once: as many as every plane begins at a multiple of; 2: element by element.
   constexpr int copied_bytes() const {
     int some = aligned ? 16 : 2;
-    while (some > 2 && plane() * size() % some != 0) some /= 2;
+    while (some > 2 && 1LL * plane() * size() % some != 0) some /= 2;
     return some < size() ? size() : some;
   }
 
@@ -101,7 +101,7 @@ struct WeightGradientPlanesSm80 {
   constexpr bool valid(long long smem_per_block) const {
     return possible() && smem_bytes() <= smem_per_block && registers() <= register_limit() &&
            split <= chunks() && chunks() < (1LL << 30) && all_blocks() < (1LL << 30) &&
-           conv.offsets_are_ints() && 4 * partial_words() <= kMostPartialBytes;
+           conv.offsets_are_ints() && plane() < (1 << 28) && 4 * partial_words() <= kMostPartialBytes;
   }
 };
 

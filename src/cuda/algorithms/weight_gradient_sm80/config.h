@@ -173,7 +173,8 @@ struct WeightGradientSm80 {
            (of_one_group() ? conv.groups == 1 || group_filters() % filters == 0
                            : octets == all_octets() && filters % greater(group_filters(), 16) == 0 &&
                                  (sixteens() == 1 || group_filters() % (16 * sixteens()) == 0)) &&
-           conv.r % warps_r == 0 && warps() <= 16 && sums() <= kMostSums;
+           conv.r % warps_r == 0 && warps() <= 16 && sums() <= kMostSums &&
+           1LL * input_rows() * row_bytes() < (1 << 20);  // counted in int
   }
   constexpr bool valid(long long smem_per_block) const {
     return possible() && smem_bytes() <= smem_per_block && registers() <= register_limit() &&

@@ -145,7 +145,8 @@ struct WeightGradientTf32Sm80 {
 
   constexpr bool possible() const {
     return is_in_range(*this) && columns % 8 == 0 && filters % (16 * warps_m) == 0 && octets % warps_o == 0 &&
-           conv.r % warps_r == 0 && conv.r * conv.s <= kMostTaps && warps() <= 16 && sums() <= kMostSums;
+           conv.r % warps_r == 0 && conv.r * conv.s <= kMostTaps && warps() <= 16 && sums() <= kMostSums &&
+           8LL * octets * input_rows() * input_columns() < (1 << 20);  // counted in int
   }
   constexpr bool valid(long long smem_per_block) const {
     return possible() && smem_bytes() <= smem_per_block && registers() <= register_limit() &&
