@@ -11,9 +11,9 @@ namespace convtune::cli {
 // where both have one or its gradient, and the name ends in _d, _w or _y.
 ConvProblem in_direction(ConvProblem problem, Direction direction);
 
-// What a step of training runs of a layer: it without residual and activation, which are operators of their
-// own there, the gradient of its input, unless `first`, and that of its weights. A layer is a forward
-// problem, or a transposed one.
+// Returns the problems that a step of training runs for a layer: the layer without residual and activation,
+// which are operators of their own there, the gradient of its input, unless `first`, and that of its weights.
+// A layer is a forward problem, or a transposed one.
 std::vector<ConvProblem> of_training(ConvProblem layer, bool first);
 
 }  // namespace convtune::cli

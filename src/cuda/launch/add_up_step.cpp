@@ -1,3 +1,4 @@
+// See add_up_step.h.
 #include "cuda/launch/add_up_step.h"
 
 #include "cuda/tile/arithmetic.h"

@@ -7,10 +7,10 @@
 namespace convtune::ptx {
 
 // Describes an operand that lies as rows of 64 of its rows or columns, 128 bytes, a row for each k, with
-// their 16-byte pieces exchanged as TMA does it. `address` in 16 bytes; from 64 to the
-// next 64 it is `step`, in 16 bytes. The next 16 of k are 2048 bytes further on: products read there when
-// `address` is so much larger. An operand that begins at another row, by a multiple of 128 bytes, keeps the
-// exchanges of the memory's own rows.
+// their 16-byte pieces exchanged as TMA does it. `address` is in 16 bytes, and `step`, from 64 to the next
+// 64, is, too. The next 16 of k are 2048 bytes further on: products read there when `address` is so much
+// larger. An operand that begins at another row, by a multiple of 128 bytes, keeps the exchanges of the
+// memory's own rows.
 __device__ constexpr unsigned long long wgmma_descriptor_turned(unsigned address, unsigned step) {
   return (address & 0x3fff) | static_cast<unsigned long long>(step & 0x3fff) << 16 | 1024ull / 16 << 32 |
          1ull << 62;

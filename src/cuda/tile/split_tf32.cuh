@@ -1,9 +1,9 @@
-// Numbers of fp32 as two of TF32 each, for products that shall be as exact as fp32.
+// Numbers of fp32 as two of TF32 each, for products of about 22 bits.
 #pragma once
 
 namespace convtune {
 
-// What fits of each, cut off, and what is left. An infinity leaves nothing.
+// Cuts each number to what fits, and keeps what is left. An infinity leaves nothing.
 __device__ __forceinline__ void split_tf32(unsigned (&numbers)[4], unsigned (&rest)[4]) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) {

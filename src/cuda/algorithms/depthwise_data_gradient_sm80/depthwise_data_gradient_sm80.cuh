@@ -32,7 +32,7 @@ struct Share {
   }
 };
 
-// So many numbers of a tensor beside each other, as words; zeros where they are not there.
+// Numbers of a tensor, kCount beside each other, as words; zeros where they are not there.
 template <DepthwiseDataGradientSm80 config, int kCount>
 struct Run {
   static constexpr ElementType kType = config.conv.x_type;

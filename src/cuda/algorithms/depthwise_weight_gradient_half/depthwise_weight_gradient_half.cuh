@@ -1,6 +1,6 @@
 // Gradients of depthwise weights in half precision on tensor cores, strides of 1. Eight columns of dy from
-// 8b on meet sixteen of x from there on, and the products of all pairs of them have the
-// taps on their diagonals: dw[r][s] is the sum over i of C_r[i + s][i], where
+// 8b on meet sixteen of x from there on, and the products of all pairs of them have the taps on their
+// diagonals: dw[r][s] is the sum over i of C_r[i + s][i], where
 //
 //   C_r[j][i] = sum over blocks b and rows p of x[p + r][8b + j] * dy[p][8b + i]
 //
@@ -10,9 +10,8 @@
 //
 //   x, dy   NHWC: 16 bytes a thread, 8 channels of 2 columns; NCHW: 8 bytes of a plane as it is
 //           --> planes of channels in shared memory, `step` rows of each
-//   a warp  a channel or some: a row of x is an operand of all filter rows at once, and the rows of dy that
-//   it
-//           meets stay in registers
+//   a warp  a channel or some: a row of x is an operand of all filter rows at once, and the rows of dy
+//           that it meets stay in registers
 //
 // In the end diagonals are added. `split` blocks share the strips: add_up_depthwise_weight_gradient_half adds
 // their sums in the order of their ranks and rounds once, the same bits every time. Zeros stand for the

@@ -149,7 +149,7 @@ class Storer {
     }
   }
 
-  // What is staged, from so many a filter of the group on.
+  // Copies what is staged to filters of the group from first_filter on.
   __device__ __forceinline__ void copy_abreast(unsigned staging, int first_filter) {
     constexpr int kAbreast = config.abreast(), kRow = config.warp_n() * kAbreast, kBatch = 8;
     constexpr ConvLies lies = config.conv.lies;

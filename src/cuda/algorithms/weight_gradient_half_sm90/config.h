@@ -237,7 +237,8 @@ struct WeightGradientHalfSm90 {
   constexpr int added_at_once() const { return kAddThreads / adders() / (kBlock / 4); }  // taps of filters
   constexpr int added_taps() const { return adders() == 1 ? taps() : lesser(taps(), added_at_once()); }
   constexpr int tap_blocks() const { return ceil_div(taps(), added_taps()); }
-  // Where tiles have few parts, so many that a thread has some loads under way, of blocks for all of a GPU.
+  // Filters that a block of the second kernel adds up: of tiles with few parts so many that a thread has some
+  // loads under way, while there are blocks for all of a GPU.
   constexpr int added_filters() const {
     if (adders() > 1) return greater(added_at_once() / added_taps(), 1);
     const long long all = whole > 0 ? 1LL * split_tiles() * tile_rows() : 1LL * conv.k * channel_blocks();

@@ -2,9 +2,8 @@
 // of filters (rows) with channels at all taps (columns), whose sums go over the pixels of dy.
 //
 //   dy  cp.async --> stage, as it lies                   8 pixels of 16 filters, word by word
-//   x   cp.async --> stage, as it lies, once for all     8 pixels of 8 channels, from where a tap of them
-//   lies
-//       taps of a tile
+//   x   cp.async --> stage, as it lies, once for all     8 pixels of 8 channels, from the place of a
+//       taps of a tile                                   tap of them
 //   a warp: sixteens of filters by eights of columns, in registers from the first tile to the last
 //
 // A TF32 number is a word of shared memory, which can be read wherever it lies: nothing is transposed, a tap
@@ -44,7 +43,7 @@ struct Warp {
                   (o * config.warp_octets() * 8 + group) * config.input_channel() +
                   r * config.warp_rows() * a.dilation_h * config.input_row());
   }
-  // Where a lane's j-th number of sixteen filters lies behind its first, in bytes.
+  // Bytes from a lane's first number of sixteen filters to its j-th.
   static constexpr int gradient_at(int sixteen, int j) {
     return 4 * ((16 * sixteen + j % 2 * 8) * config.gradient_filter() + j / 2 * 4 * config.gradient_pixel());
   }
