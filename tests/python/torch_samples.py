@@ -29,6 +29,14 @@ def ours(name, sample):
     return getattr(convtune, name)(sample.input, *sample.args, **named)
 
 
+def in_double(operator, sample):
+    def wide(value):
+        return value.double() if isinstance(value, torch.Tensor) else value
+
+    named = {name: wide(value) for name, value in sample.kwargs.items()}
+    return operator(wide(sample.input), *map(wide, sample.args), **named)
+
+
 @each_device
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.complex64])
@@ -48,6 +56,9 @@ def test_samples(device, name, dtype):
             theirs = torch.autograd.grad(expected.square().sum(), leaves)
             for one, other in zip(torch.autograd.grad(got.square().sum(), leaves), theirs):
                 assert torch.allclose(one, other, rtol=1e-4, atol=1e-2), sample
+        elif dtype is torch.bfloat16:  # PyTorch's own transposed layers on a CPU are off by more in places
+            right = torch.allclose(got.double(), in_double(OPS[name], sample), rtol=1e-2, atol=1e-2)
+            assert torch.equal(got, expected) or right, sample
         else:
             assert torch.equal(got, expected) or torch.allclose(got, expected, rtol=1e-2, atol=1e-2), sample
         seen += 1
