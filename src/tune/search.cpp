@@ -24,7 +24,8 @@ constexpr std::size_t kTrialsToJudge = 3;
 // forecasts, and the best of them took 1.29 times the time of the only one that was tried of another.
 constexpr double kNear = 1.5;
 
-// Configs of an algorithm that are forecast to take up to so many times its best are as likely to be its fastest.
+// Configs of an algorithm that are forecast to take up to so many times its best are as likely to be its
+// fastest.
 constexpr double kAlike = 1.15;
 
 // Another algorithm is farther than any config of the same one.
