@@ -10,21 +10,27 @@ unet3d, of --depth) with random labels. Ways: eager and compiled (PyTorch's defa
 torch.compile(backend="convtune"); ours, as optimize left the eager model that lies channels last; ours compiled: that model
 through torch.compile. Each is a process of its own (turns.py); they compile at the same time, in the order of --models and
 --ways, measure to choose by alone on the GPU, and take turns in steps. The memory of a way is PyTorch's allocator at the peak of
-a step. What the --deadline keeps from being ready is left out, and said. Needs PyTorch and torchvision; nothing is downloaded.
+a step. What the --deadline keeps from being ready is left out, and said. Gradients of the first step and losses of the first
+four are held against eager's in float32 (step_answers.py): dropouts and stochastic depth are off for that. yolo11m (the mean
+square of its outputs is the loss) needs ultralytics, sd_unet diffusers; the others torchvision; nothing is downloaded.
 """
 
 import argparse
 import json
 import math
+import os
 import statistics
 import sys
+import tempfile
 import time
 
+from step_answers import compared, gradients_of, said, without_chance
 from turns import AT_ONCE, Turn, Worker, make_ready
 
 START = time.monotonic()
 WAYS = ("compiled", "backend", "compiled_first", "ours_compiled", "eager", "ours", "eager_first")
 THEIRS = ("compiled", "compiled_first", "eager", "eager_first")
+EXACT = "exact"  # no way to be timed
 
 
 def wait(device):
@@ -35,25 +41,42 @@ def wait(device):
 
 
 def module_and_data(name, args):
-    """(the model in training mode, its input, labels), channels first."""
+    """(the model in training mode, its inputs, the loss of its outputs), channels first."""
     import torch
+    from torch.nn.functional import cross_entropy, mse_loss
 
     torch.manual_seed(0)
     with torch.device(args.device):
+        if name in ("yolo11m", "sd_unet"):
+            from torch_zoo import model_of, yolo
+
+            if name == "sd_unet":
+                model, inputs = model_of(name, args.batch, args.size, args.device)
+                noise = torch.randn_like(inputs[0])
+                return model.train(), inputs, lambda y: mse_loss(y.float(), noise)
+            return yolo(name, whole=True).train(), (torch.randn(args.batch, 3, 640, 640),), mean_square
         if name == "unet3d":
             from torch_generators import unet3d
 
             size = (args.depth,) * 3
             model = unet3d() if args.depth >= 64 else unet3d((8, 16, 16))
-            return model, torch.randn(args.batch, 1, *size), torch.randint(0, 2, (args.batch, *size))
-        x, labels = torch.randn(args.batch, 3, args.size, args.size), torch.randint(0, 10, (args.batch,))
-        if name == "tiny":  # to see that it works
-            layers = torch.nn.Conv2d(3, 16, 3), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(16, 10)
-            return torch.nn.Sequential(*layers), x, labels
-        import torchvision
+            inputs, labels = (torch.randn(args.batch, 1, *size),), torch.randint(0, 2, (args.batch, *size))
+        else:
+            inputs, labels = (torch.randn(args.batch, 3, args.size, args.size),), torch.randint(0, 10, (args.batch,))
+            if name == "tiny":  # to see that it works
+                ends = torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(16, 10)
+                model = torch.nn.Sequential(torch.nn.Conv2d(3, 16, 3), torch.nn.ReLU(), *ends)
+            else:
+                import torchvision
 
-        model = torchvision.models.get_model(name, weights=None).train()
-        return model, x, labels
+                model = torchvision.models.get_model(name, weights=None).train()
+        return model, inputs, lambda y: cross_entropy(y.float(), labels)
+
+
+def mean_square(outputs):
+    from torch.utils._pytree import tree_leaves
+
+    return sum(one.float().square().mean() for one in tree_leaves(outputs) if one.is_floating_point())
 
 
 def compiled(model, turn):
@@ -75,21 +98,25 @@ def work(args):
     turn = Turn()
     import torch
 
-    torch.backends.cudnn.benchmark = True
-    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = True
-    device, dtype = torch.device(args.device), getattr(torch, args.type)
-    model, x, labels = module_and_data(args.models[0], args)
-    if not args.way.endswith("_first"):
-        last = torch.channels_last_3d if x.dim() == 5 else torch.channels_last
-        model, x = model.to(memory_format=last), x.to(memory_format=last)
+    is_exact = args.way == EXACT
+    torch.backends.cudnn.benchmark = not is_exact
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = not is_exact
+    device, dtype = torch.device(args.device), torch.float32 if is_exact else getattr(torch, args.type)
+    model, inputs, loss_of = module_and_data(args.models[0], args)
+    without_chance(model)
+    if not is_exact and not args.way.endswith("_first"):
+        last = {4: torch.channels_last, 5: torch.channels_last_3d}
+        model = model.to(memory_format=last[inputs[0].dim()])
+        inputs = tuple(one.to(memory_format=last[one.dim()]) if one.dim() in last else one for one in inputs)
 
     def step(model, optimizer=None):
         model.zero_grad(set_to_none=True)
         with torch.autocast(device.type, dtype, enabled=dtype is not torch.float32):
-            loss = torch.nn.functional.cross_entropy(model(x).float(), labels)
+            loss = loss_of(model(*inputs))
         loss.backward()
         if optimizer is not None:
             optimizer.step()
+        return loss.detach()
 
     begin, report, kept, run = time.monotonic(), None, None, model
     if args.way in ("ours", "ours_compiled"):
@@ -97,7 +124,7 @@ def work(args):
 
         turn.take()
         with torch.autocast(device.type, dtype, enabled=dtype is not torch.float32):  # the example's types, as a step has them
-            convtune.optimize(model, x, budget=args.budget, progress=False, train=step)
+            convtune.optimize(model, inputs, budget=args.budget, progress=False, train=step)
         report, kept = model.convtune_report, model.convtune_report.kept
         if args.way == "ours_compiled":
             turn.leave()
@@ -111,11 +138,15 @@ def work(args):
     else:
         turn.take()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
-    step(run, optimizer)
+    losses = [step(run, optimizer)]
     wait(device)
     facts = {"seconds": time.monotonic() - begin - turn.waited, "mib": 0.0, "kept": kept, "won": {}}
-    for _ in range(3):
-        step(run, optimizer)
+    gradients = gradients_of(model)
+    losses += [step(run, optimizer) for _ in range(3)]
+    torch.save({"gradients": gradients, "losses": [float(one) for one in losses]}, args.answers)
+    if is_exact:
+        del model, run, optimizer, inputs
+        return turn.answer(facts)
     if device.type == "cuda":
         wait(device)
         torch.cuda.reset_peak_memory_stats(device)
@@ -147,10 +178,13 @@ def work(args):
         turn.answer(samples)
 
 
-def worker(way, name, batch, args):
+def worker(way, name, batch, args, folder):
     same = {one: getattr(args, one) for one in ("size", "depth", "type", "budget", "device")}
-    options = {"way": way, "models": name, "batch": batch, "seconds": args.seconds / len(args.ways) / args.rounds, **same}
-    return Worker(name, way, [__file__, *(word for option, value in options.items() for word in (f"--{option}", str(value)))])
+    options = {"way": way, "models": name, "batch": batch, "seconds": args.seconds / len(args.ways) / args.rounds, **same,
+               "answers": os.path.join(folder, f"{name}-{batch}-{way}")}
+    found = Worker(name, way, [__file__, *(word for option, value in options.items() for word in (f"--{option}", str(value)))])
+    found.answers = options["answers"]
+    return found
 
 
 def look(one):
@@ -158,14 +192,29 @@ def look(one):
     print(f"[{time.monotonic() - START:.0f} s] {one.name} {one.way}: first step {one.row['seconds']:.1f} s{more} {one.row.get('said', '')}", flush=True)
 
 
+def answers_of(workers):
+    """What step_answers.py finds of the ways that are ready, by way."""
+    import torch
+
+    found = {one.way: torch.load(one.answers) for one in workers if one.row is not None}
+    for one in workers:
+        if os.path.exists(one.answers):
+            os.unlink(one.answers)
+    return compared(found, THEIRS) if EXACT in found else {}
+
+
 def measured(name, batch, workers, args):
     """The row of a model: steps in turns."""
+    answers = answers_of(workers)
+    workers = [one for one in workers if one.way != EXACT]
     alive = [one for one in workers if one.row is not None]
     for turn in range(args.rounds):
         for one in alive if turn % 2 == 0 else alive[::-1]:
             if turn == 0 or time.monotonic() - START < args.deadline:
                 one.samples += one.ask("time", time.monotonic() + 60) or []
-    ways = {one.way: {"ms": statistics.median(one.samples), **one.row} for one in alive if one.samples}
+    ways = {one.way: {"ms": statistics.median(one.samples), **one.row, "answers": answers.get(one.way)} for one in alive if one.samples}
+    for way, one in ways.items():
+        print(f"{name} {way}: {one['ms']:.2f} ms, {said(one['answers']) if one['answers'] else 'answers not compared'}", flush=True)
     return {"model": name, "batch": batch, "type": args.type, "ways": ways, "missing": [one.way for one in workers if one.way not in ways]}
 
 
@@ -186,6 +235,7 @@ def main():
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--json", help="the file that the rows go to")
     parser.add_argument("--way", help=argparse.SUPPRESS)  # be a worker
+    parser.add_argument("--answers", help=argparse.SUPPRESS)  # its file
     args = parser.parse_args()
     if args.way:
         work(args)
@@ -193,17 +243,21 @@ def main():
     import torch
 
     name = torch.cuda.get_device_name() if args.device != "cpu" else "cpu"
-    result = {"format": "convtune-torch-training", "version": 3, "device": name, "torch": torch.__version__, "rows": []}
+    result = {"format": "convtune-torch-training", "version": 4, "device": name, "torch": torch.__version__, "rows": []}
     models = [(name, int(batch or args.batch)) for name, _, batch in (one.partition(":") for one in args.models)]
-    workers = {model: [worker(way, *model, args) for way in args.ways] for model in models}
-    make_ready([one for of in workers.values() for one in of], args.at_once, START + 0.8 * args.deadline, look)
-    for (model, batch), ways in workers.items():
-        result["rows"].append(measured(model, batch, ways, args))
-        for one in ways:
-            one.end()
-        if args.json:
-            with open(args.json, "w") as file:
-                json.dump(result, file, indent=1)
+    with tempfile.TemporaryDirectory() as folder:
+        workers = {model: [worker(way, *model, args, folder) for way in (EXACT, *args.ways)] for model in models}
+        make_ready([one for of in workers.values() for one in of], args.at_once, START + 0.8 * args.deadline, look)
+        for (model, batch), ways in workers.items():
+            result["rows"].append(measured(model, batch, ways, args))
+            for one in ways:
+                one.end()
+            if args.json:
+                with open(args.json, "w") as file:
+                    json.dump(result, file, indent=1)
+    if any(one["answers"] and not one["answers"]["agree"] for row in result["rows"] for one in row["ways"].values()):
+        print("answers of a way differ", flush=True)
+        return 1
     return 1 if any(row["missing"] for row in result["rows"]) else 0
 
 

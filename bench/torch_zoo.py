@@ -64,10 +64,12 @@ def _video(name, normal, size):
     return model, (normal(channels, 3 if small else frames, *image),)
 
 
-def _yolo(name):
+def yolo(name, whole=False):
+    """ultralytics' model, of whose outputs the first is given where not `whole`."""
     from ultralytics.nn.tasks import DetectionModel
 
-    return _module([DetectionModel(f"{name}.yaml", verbose=False)], lambda model, x: model(x)[0])
+    model = DetectionModel(f"{name}.yaml", verbose=False)
+    return model if whole else _module([model], lambda model, x: model(x)[0])
 
 
 def model_of(name, batch, size, device):
@@ -79,7 +81,7 @@ def model_of(name, batch, size, device):
 
     with torch.device(device):
         if name == "yolo11s":
-            return _yolo(name), (normal(3, 640, 640),)
+            return yolo(name), (normal(3, 640, 640),)
         if name == "sd_vae":  # to 512 x 512
             return _decoder(4), (normal(4, 64, 64),)
         if name == "flux_vae":  # to 1024 x 1024

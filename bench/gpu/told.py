@@ -44,6 +44,8 @@ def models(folder):
 
 
 def training(file):
+    from step_answers import said
+
     found = json.loads(Path(file).read_text())
     print(f"{found['device']}, PyTorch {found['torch']}; ms a step (MiB at its peak), over the best of PyTorch's ways")
     for row in some(found["rows"], file):
@@ -55,6 +57,8 @@ def training(file):
             over = f"{min(theirs) / one['ms']:5.2f}x" if theirs else ""
             print(f"{way:15} {one['ms']:9.2f} ms {over} ({one['mib']:.0f}) first step {one['seconds']:.0f} s {kept}"
                   f"{f'won {won}; ' if won else ''}{one.get('said', '')}"[:330])
+            if one.get("answers"):
+                print(f"   {said(one['answers'])}")
         tables = [one["table"] for way, one in row["ways"].items() if "table" in one]
         lines = [line for table in tables[:1] for line in table.splitlines() if line.strip()]
         print("\n".join(f"  {line[:140]}" for line in lines[-24:]))

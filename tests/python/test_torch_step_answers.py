@@ -1,0 +1,47 @@
+"""bench/step_answers.py: what it says of a step's gradients and losses."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
+from step_answers import compared, gradients_of, without_chance  # noqa: E402
+
+
+def _answers(noise: float, seed: int, edit=lambda gradients: None, loss: float = 2.0):
+    torch.manual_seed(0)
+    gradients = [torch.randn(300), torch.randn(40) * 1e-3, None]
+    torch.manual_seed(seed)
+    gradients = [one if one is None else one + noise * one.norm() / len(one) ** 0.5 * torch.randn_like(one) for one in gradients]
+    edit(gradients)
+    return {"gradients": gradients, "losses": [2.0, loss]}
+
+
+@pytest.mark.parametrize(
+    ("edit", "loss", "agree"),
+    [
+        (lambda gradients: None, 2.0, True),
+        (lambda gradients: gradients[0].mul_(1.1), 2.0, False),
+        (lambda gradients: gradients[1].zero_(), 2.0, False),  # a thousandth of all: found by its own norm
+        (lambda gradients: gradients[0][:3].fill_(float("nan")), 2.0, False),
+        (lambda gradients: gradients.__setitem__(0, None), 2.0, False),
+        (lambda gradients: None, 2.1, False),
+        (lambda gradients: None, float("nan"), False),
+    ],
+)
+def test_an_answer_is_held_to_the_errors_of_pytorchs_ways(edit, loss, agree) -> None:
+    answers = {"exact": _answers(0, 1), "eager": _answers(0.02, 2), "compiled": _answers(0.02, 3), "backend": _answers(0.02, 4, edit, loss)}
+    found = compared(answers, ("eager", "compiled"))
+    assert found["backend"]["agree"] is agree, found
+    assert found["eager"]["agree"] and found["compiled"]["agree"]
+
+
+def test_gradients_are_samples_and_chance_is_off() -> None:
+    model = without_chance(torch.nn.Sequential(torch.nn.Linear(400, 300), torch.nn.Dropout(0.5)))
+    x = torch.randn(4, 400)
+    assert torch.equal(model(x), model(x))
+    model(x).sum().backward()
+    weight, bias = gradients_of(model)
+    assert 40_000 <= weight.numel() <= 1 << 16 and bias.numel() == 300
