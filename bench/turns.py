@@ -86,7 +86,7 @@ def make_ready(workers, at_once, until, look):
     while waiting or busy:
         while waiting and len(busy) < at_once:
             busy.append(waiting.pop(0))
-            busy[-1].begin(max(2, (os.cpu_count() or 1) // at_once))
+            busy[-1].begin(max(2, 2 * (os.cpu_count() or 1) // at_once))  # some of them wait or measure
         if holder is None and wanting:
             holder = min(wanting, key=workers.index)
             wanting.remove(holder)

@@ -138,6 +138,52 @@ def test_each_direction_by_itself():
             assert_near(one, other)
 
 
+def test_a_direction_that_would_lie_otherwise_is_left():
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    def run(dy, x, w):
+        return torch.ops.aten.convolution_backward(dy, x, w, [4], [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [True] * 3)
+
+    tensors = torch.rand(2, 4, 6, 6), torch.rand(2, 8, 6, 6), torch.rand(4, 8, 3, 3)
+    expected = run(*tensors)
+    graph = make_fx(run, tracing_mode="fake")(*tensors)
+    node = graph.graph.find_nodes(op="call_function", target=torch.ops.aten.convolution_backward.default)[0]
+    found = {one.of: one for one in gradients._found(node)}
+    lines = {}
+    for of, one in found.items():
+        plan = convtune.Convolution(one.problem, "cpu", "ours").plan
+        lines[of] = convtune.torch.run.choice_line("cpu", one.problem, one.problem, plan.algorithm, plan.config)
+    dx, *rest = node.meta["val"]
+    node.meta["val"] = dx.contiguous(memory_format=torch.channels_last), *rest
+    assert gradients._rewrite(graph.graph, node, lines, found["x"].how, True) == {"w"}
+    graph.recompile()
+    for one, other in zip(graph(*tensors), expected):
+        assert_near(one, other)
+    node = graph.graph.find_nodes(op="call_function", target=torch.ops.aten.convolution_backward.default)[0]
+    assert node.args[10] == [True, False, False]
+
+
+def test_what_is_left_is_not_reported_as_taken(monkeypatch):
+    monkeypatch.setattr(gradients, "_rewrite_forward", lambda *_: False)
+    both(force=True)
+    report = convtune.torch.backend.last_report()
+    left = [layer for layer in report.layers if not layer.swapped]
+    forwards = [layer for layer in left if not layer.names[0].endswith((" dx", " dw"))]
+    assert {layer.problem.direction for layer in forwards} == {"fwd", "bwd_d"} and len(forwards) == 3 and len(report.layers) == 8
+    assert all(layer.calls == len(layer.names) == 1 and "lie otherwise" in layer.decision for layer in left)
+
+
+def test_two_graphs_share_one_budget(monkeypatch):
+    asked = []
+
+    def decide_graph(layers, budget, min_gain, phases, share):
+        asked.append((budget, round(share, 3)))
+
+    monkeypatch.setattr(gradients, "decide_graph", decide_graph)
+    both(budget=6.0)
+    assert asked == [(6.0, 0.333), (6.0, 0.667)]
+
+
 def test_a_pass_of_the_callers_runs():
     seen = []
 

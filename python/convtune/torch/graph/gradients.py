@@ -31,6 +31,7 @@ __all__ = ["GradientPass", "convolves"]
 _backward: Any = torch.ops.aten.convolution_backward.default
 _forward: Any = torch.ops.aten.convolution.default
 _PLACES = {"x": (0,), "w": (1, 2)}  # of a direction's tensors among the results
+_FORWARDS_SHARE = 1 / 3  # of the seconds of a step, whose backward graph has two directions of each layer
 
 
 @dataclass
@@ -154,28 +155,37 @@ def convolves(module: GraphModule) -> bool:
     return any(map(may_be, module.graph.nodes))
 
 
-def _rewrite(graph: Graph, node: Node, own: dict[str, str], how: How, has_bias: bool) -> bool:
-    """Puts the operator in the place of those directions. `own`: the lines of their plans. Leaves the graph and gives False
-    where the results would lie otherwise, for views of them are made already."""
+def _rewrite(graph: Graph, node: Node, own: dict[str, str], how: How, has_bias: bool) -> set[str]:
+    """Puts the operator in the place of those directions. `own`: the lines of their plans. Leaves a direction whose results would
+    lie otherwise, for views of them are made already, and gives those that it took."""
     mask = list(node.args[10])  # type: ignore[arg-type]
-    ours = ["x" in own, "w" in own, "w" in own and has_bias and mask[2]]
     values = [one.meta["val"] for one in node.args[:3]]  # type: ignore[union-attr]
-    words = *how.geometry, "auto", in_graphs("\n".join(own.values())), how.output_padding
-    made = conv_backward(*values, None, *words, ours)
-    places = [place for place in range(3) if ours[place]]
-    if any(made[place].stride() != node.meta["val"][place].stride() for place in places):
-        return False
+
+    def operator_of(own: dict[str, str]) -> tuple[tuple[Any, ...], Any]:
+        ours = ["x" in own, "w" in own, "w" in own and has_bias and mask[2]]
+        words = *how.geometry, "auto", in_graphs("\n".join(own.values())), how.output_padding, ours
+        return words, conv_backward(*values, None, *words)
+
+    def lie(of: str, made: Any) -> bool:
+        return all(made[at] is None or made[at].stride() == node.meta["val"][at].stride() for at in _PLACES[of])
+
+    made = operator_of(own)[1]
+    own = {of: line for of, line in own.items() if lie(of, made)}
+    if not own:
+        return set()
+    words, made = operator_of(own)
+    places = [place for place in range(3) if words[-1][place]]
     with graph.inserting_before(node):
-        new = graph.call_function(conv_backward, (*node.args[:3], None, *words, ours))
+        new = graph.call_function(conv_backward, (*node.args[:3], None, *words))
         new.meta = {**node.meta, "val": made}
-        left = [bool(wanted and not taken) for wanted, taken in zip(mask, ours)]
+        left = [bool(wanted and place not in places) for place, wanted in enumerate(mask)]
         rest = graph.call_function(_backward, (*node.args[:10], left)) if any(left) else None
         if rest is not None:
             rest.meta = {**node.meta, "val": tuple(one if kept else None for one, kept in zip(node.meta["val"], left))}
     for user in list(node.users):
         user.args = (new if user.args[1] in places else rest or new, user.args[1])
     graph.erase_node(node)
-    return True
+    return set(own)
 
 
 def _rewrite_forward(graph: Graph, node: Node, line: str, how: How) -> bool:
@@ -211,6 +221,7 @@ class GradientPass(CustomGraphPass):
         self._wanted, self._phases = wanted, phases
         self._layers: list[Layer] = []
         self._devices: set[str] = set()
+        self._share = _FORWARDS_SHARE
         self.report: OptimizeReport | None = None
         self.taken = 0
         self.lines: list[str] = []
@@ -225,21 +236,35 @@ class GradientPass(CustomGraphPass):
         if not found:
             return
         lines = self._decided(found)
+        self._share = 1 - _FORWARDS_SHARE  # of the next graph, which is the backward
         by_node: dict[Node, dict[str, str]] = {}
         for one in found:
             if one.name in lines:
                 by_node.setdefault(one.node, {})[one.of] = lines[one.name]
         hows = {one.node: one.how for one in found}
+        names = {(one.node, one.of): one.name for one in found}
         biased = {one.node for one in found if getattr(one, "bias_type", None) is not None}
         for node, own in by_node.items():
             if "y" in own:
-                is_done = _rewrite_forward(graph, node, own["y"], hows[node])
+                taken = {"y"} if _rewrite_forward(graph, node, own["y"], hows[node]) else set()
             else:
-                is_done = _rewrite(graph, node, own, hows[node], node in biased)
-            if is_done:
-                self.taken += len(own)
-                self.lines += own.values()
+                taken = _rewrite(graph, node, own, hows[node], node in biased)
+            self.taken += len(taken)
+            self.lines += [own[of] for of in taken]
+            for of in set(own) - taken:
+                self._decline(names[node, of])
         graph.lint()
+
+    def _decline(self, name: str) -> None:
+        """Takes the name out of its layer, and notes a layer of its own that is PyTorch's."""
+        layer = next(one for one in self._layers if name in one.names)
+        layer.names.remove(name)
+        layer.calls -= 1
+        left = replace(layer, names=[name], calls=1, swapped=False, decision="PyTorch: convtune's result would lie otherwise in memory")
+        if layer.calls:
+            self._layers.append(left)
+        else:
+            vars(layer).update(vars(left))
 
     def _decided(self, found: list[Any]) -> dict[str, str]:
         """The lines of plans by the directions' names."""
@@ -255,7 +280,7 @@ class GradientPass(CustomGraphPass):
                 for layer, members in all_of:
                     _force(layer, device_of(members[0]))
             else:
-                decide_graph(all_of, self._wanted.budget, self._wanted.min_gain, self._phases)
+                decide_graph(all_of, self._wanted.budget, self._wanted.min_gain, self._phases, self._share)
         self._layers += [layer for layer, _ in all_of]
         self._devices.update(str(one.device) for one in found)
         devices = ", ".join(sorted(self._devices))

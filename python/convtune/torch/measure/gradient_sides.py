@@ -19,7 +19,7 @@ from .sides import Sides, random
 
 __all__ = ["ForwardSides", "GradientSides"]
 
-_EXACT_FLOPS = 2e11  # in double precision a GPU takes some 10 ms for it
+_EXACT_FLOPS = 2e10  # in double precision; cuDNN's gradients in it have no fast kernels
 
 
 class ForwardSides(Sides):
@@ -69,18 +69,24 @@ class GradientSides:
         return self.pytorch()
 
     def exact(self, images: int) -> Tensor:
-        """The gradient in double precision: of x for the first `images`; of the weight for its first groups or, of one group,
-        its first rows, over all images."""
-        dy, x, weight, how = self.dy, self.x, self.weight, self._how
+        """The gradient in double precision: of x for the first `images`, of the weight over all; of as many of the first groups
+        or, of one group, of the first channels of x or rows of the weight, as `_EXACT_FLOPS` are enough for."""
+        x, dy, weight, how = self.x, self.dy, self.weight, self._how
         if self._of == "x":
-            return self._asked(pytorch_gradients, how, dy[:images].double(), x[:images].double(), weight.double())
-        share = min(1.0, _EXACT_FLOPS / max(self._problem.flops, 1))
+            x, dy = x[:images], dy[:images]
+        share = min(1.0, _EXACT_FLOPS / max(self._problem.flops * len(x) / max(len(self.x), 1), 1))
+
+        def first(channels: int) -> int:
+            return max(int(channels * share), 1)
+
         if how.groups > 1:
-            groups = max(int(how.groups * share), 1)
+            groups = first(how.groups)
             x, dy = (one[:, : one.shape[1] // how.groups * groups] for one in (x, dy))
             weight, how = weight[: weight.shape[0] // how.groups * groups], replace(how, groups=groups)
+        elif self._of == "x" and not how.transposed:
+            x, weight = x[:, : first(x.shape[1])], weight[:, : first(x.shape[1])]
         else:  # rows of the weight are the channels of x in a transposed layer, else of dy
-            weight = weight[: max(int(weight.shape[0] * share), 1)]
+            weight = weight[: first(weight.shape[0])]
             x, dy = (x[:, : weight.shape[0]], dy) if how.transposed else (x, dy[:, : weight.shape[0]])
         return self._asked(pytorch_gradients, how, dy.double(), x.double(), weight.double())
 

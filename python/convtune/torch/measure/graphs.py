@@ -31,9 +31,12 @@ def _recalled(layers: list[Layer], key: str) -> bool:
     return True
 
 
-def decide_graph(layers: list[tuple[Layer, list[Any]]], budget: float, min_gain: float, phases: Phases) -> None:
+def decide_graph(
+    layers: list[tuple[Layer, list[Any]]], budget: float, min_gain: float, phases: Phases, share: float = 1.0
+) -> None:
     """`decide` of a compiled graph's layers, whose first call waits for it: contests take `_CONTESTS_SECONDS`
-    together, and the next process, or another machine with the same device and contests.jsonl, holds none."""
+    together, and the next process, or another machine with the same device and contests.jsonl, holds none. `share`: of
+    the budget and of those seconds, where several graphs are compiled in one call."""
     if not layers:
         return
     device, fused = device_of(layers[0][1][0]), layers[0][1][0]
@@ -49,6 +52,6 @@ def decide_graph(layers: list[tuple[Layer, list[Any]]], budget: float, min_gain:
     if budget == 0 and _recalled(decided, own):
         return
     with phases("search and contests of layers" if budget > 0 else "contests of layers"):
-        decide(layers, budget, min_gain, None, _CONTESTS_SECONDS)
+        decide(layers, share * budget, min_gain, None, share * _CONTESTS_SECONDS)
     own = key() if budget > 0 else own  # by what the search found
     keep_layers(own, [{name: getattr(layer, name) for name in _DECIDED} for layer in decided])
