@@ -47,6 +47,12 @@ bool channels_last(const ConvProblem& a) {
   return a.layout == Layout::nhwc || (a.c == 1 && a.k == 1);
 }
 
+// Both layouts may be one where x has one channel.
+bool strided_1x1_of_channels_last(const ConvProblem& a) {
+  return (channels_last(a) || a.c == 1) && a.groups == 1 && a.t == 1 && a.r == 1 && a.s == 1 &&
+         (a.stride_h > 1 || a.stride_w > 1);
+}
+
 struct Fault {
   const char* what;
   bool (*concerns)(const ConvProblem&);
@@ -90,6 +96,14 @@ constexpr Fault kFaults[] = {
               axes(a)[2].stride_steps_over_taps();
      },
      3, 4},
+    // The pixels that a stride leaves are copied to a scratchpad whose offsets are rounded up to 8 or 16
+    // channels and whose size is not (rtus_space of the 1x1 kernels; in 3.8, too): the heap is damaged, and
+    // threads write over each other's pixels.
+    {"its gradient of weights by a 1x1 filter with a stride writes behind its memory in NHWC",
+     [](const ConvProblem& a) {
+       return a.direction == Direction::backward_weights && strided_1x1_of_channels_last(a);
+     },
+     2, 4},
 };
 
 }  // namespace
