@@ -176,12 +176,12 @@ def test_what_is_left_is_not_reported_as_taken(monkeypatch):
 def test_two_graphs_share_one_budget(monkeypatch):
     asked = []
 
-    def decide_graph(layers, budget, min_gain, phases, share):
-        asked.append((budget, round(share, 3)))
+    def decide_graph(layers, budget, min_gain, phases, directions):
+        asked.append((budget, directions))
 
     monkeypatch.setattr(gradients, "decide_graph", decide_graph)
     both(budget=6.0)
-    assert asked == [(6.0, 0.333), (6.0, 0.667)]
+    assert asked == [(2.0, 1), (4.0, 2)]
 
 
 def test_a_pass_of_the_callers_runs():

@@ -31,7 +31,6 @@ __all__ = ["GradientPass", "convolves"]
 _backward: Any = torch.ops.aten.convolution_backward.default
 _forward: Any = torch.ops.aten.convolution.default
 _PLACES = {"x": (0,), "w": (1, 2)}  # of a direction's tensors among the results
-_FORWARDS_SHARE = 1 / 3  # of the seconds of a step, whose backward graph has two directions of each layer
 
 
 @dataclass
@@ -221,7 +220,7 @@ class GradientPass(CustomGraphPass):
         self._wanted, self._phases = wanted, phases
         self._layers: list[Layer] = []
         self._devices: set[str] = set()
-        self._share = _FORWARDS_SHARE
+        self._directions = 1  # of each layer in the next graph, which has its share of a step's budget
         self.report: OptimizeReport | None = None
         self.taken = 0
         self.lines: list[str] = []
@@ -236,7 +235,7 @@ class GradientPass(CustomGraphPass):
         if not found:
             return
         lines = self._decided(found)
-        self._share = 1 - _FORWARDS_SHARE  # of the next graph, which is the backward
+        self._directions = 2
         by_node: dict[Node, dict[str, str]] = {}
         for one in found:
             if one.name in lines:
@@ -280,7 +279,8 @@ class GradientPass(CustomGraphPass):
                 for layer, members in all_of:
                     _force(layer, device_of(members[0]))
             else:
-                decide_graph(all_of, self._wanted.budget, self._wanted.min_gain, self._phases, self._share)
+                budget = self._wanted.budget * self._directions / 3
+                decide_graph(all_of, budget, self._wanted.min_gain, self._phases, self._directions)
         self._layers += [layer for layer, _ in all_of]
         self._devices.update(str(one.device) for one in found)
         devices = ", ".join(sorted(self._devices))

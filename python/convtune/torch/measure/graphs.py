@@ -3,17 +3,21 @@ processes, since a first call waits for it."""
 
 from __future__ import annotations
 
+import contextlib
+from threading import Thread
 from typing import Any
+
+import torch
 
 from ...optimize_report import Layer
 from ..run import fingerprint
-from .contests import keep_layers, key_of, recall_layers
+from .contests import keep_layers, keep_number, key_of, recall_layers, recall_number
 from .decide import decide, device_of, planned_together
 from .phases import Phases
 
 __all__ = ["decide_graph"]
 
-_CONTESTS_SECONDS = 10.0  # for all layers together; each has its ten rounds, which decide what is far ahead
+_CONTESTS_SECONDS = 4.0  # for all layers together; each has its ten rounds, which decide what is far ahead
 # Fields of a Layer that a contest fills, which are kept.
 _DECIDED = (
     "pytorch_us", "convtune_us", "gain", "algorithm", "config", "layout", "swapped", "decision", "low", "high", "alone_us",
@@ -31,27 +35,53 @@ def _recalled(layers: list[Layer], key: str) -> bool:
     return True
 
 
+def _begun(run: Any) -> Thread | None:
+    """The thread that runs it; None where there is none to be had."""
+    thread = Thread(target=run, daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:
+        return None
+    return thread
+
+
+def _searched(layers: list[tuple[Layer, list[Any]]]) -> None:
+    """Lets cuDNN look for its best way of each layer, which contests wait for, while convtune's kernels compile."""
+    for _, seen in layers:
+        with contextlib.suppress(RuntimeError), torch.inference_mode(False):  # a contest says what fails
+            seen[0].sides().pytorch()
+
+
 def decide_graph(
-    layers: list[tuple[Layer, list[Any]]], budget: float, min_gain: float, phases: Phases, share: float = 1.0
+    layers: list[tuple[Layer, list[Any]]], budget: float, min_gain: float, phases: Phases, directions: int = 1
 ) -> None:
     """`decide` of a compiled graph's layers, whose first call waits for it: contests take `_CONTESTS_SECONDS`
-    together, and the next process, or another machine with the same device and contests.jsonl, holds none. `share`: of
-    the budget and of those seconds, where several graphs are compiled in one call."""
+    for each of a layer's `directions` in the graph, and the next process, or another machine with the same device and
+    contests.jsonl, holds none. cuDNN looks for its best ways while convtune's kernels compile."""
     if not layers:
         return
     device, fused = device_of(layers[0][1][0]), layers[0][1][0]
+    kinds = [(seen[0].kind, layer.calls) for layer, seen in layers]
 
     def key() -> str:
         with phases("plans and kernels"):
             plans = planned_together(layers)
-        kinds = [(seen[0].kind, layer.calls, plan) for (layer, seen), plan in zip(layers, plans)]
-        return key_of(f"graph {kinds} {min_gain}", fingerprint(device), fused.device)
+        return key_of(f"graph {[(*kind, plan) for kind, plan in zip(kinds, plans)]} {min_gain}", fingerprint(device), fused.device)
 
+    seen_before = key_of(f"kinds {kinds}", fingerprint(device), fused.device)
+    if fused.device.type == "cuda" and not recall_number(seen_before):
+        compiling = _begun(lambda: planned_together(layers))
+        with phases("cuDNN's search, kernels meanwhile"):
+            _searched(layers)
+        with phases("plans and kernels"):
+            if compiling is not None:
+                compiling.join()
     decided = [layer for layer, _ in layers]
     own = key()
     if budget == 0 and _recalled(decided, own):
         return
     with phases("search and contests of layers" if budget > 0 else "contests of layers"):
-        decide(layers, share * budget, min_gain, None, share * _CONTESTS_SECONDS)
+        decide(layers, budget, min_gain, None, directions * _CONTESTS_SECONDS)
     own = key() if budget > 0 else own  # by what the search found
+    keep_number(seen_before, 1.0)
     keep_layers(own, [{name: getattr(layer, name) for name in _DECIDED} for layer in decided])

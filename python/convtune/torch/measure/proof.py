@@ -25,7 +25,7 @@ from .timing import calls_of_a_sample, wall_us
 __all__ = ["aside", "concrete", "key_of_whole", "saved_by_layers", "whole", "whole_step"]
 
 _WARM_UP = 4  # runs: cuDNN's search, a CUDA graph's recording, its first replays
-_SECONDS = 5.0  # a contest's at most, or as long as its ten rounds take
+_SECONDS = 3.0  # a contest's at most, or as long as its ten rounds take
 _FAR_AHEAD = 0.05  # a share of the time that a graph's convolutions take
 
 
