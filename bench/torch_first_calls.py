@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""What the first call of a compiled model takes: inductor alone beside backend="convtune" with nothing known, with the data
-folder of that run on a machine whose caches are empty, and each in a second process; and what a call takes afterwards.
+"""What the first call of a compiled model takes: inductor alone beside backend="convtune" with nothing known, with records that
+are imported and nothing else, and each in a second process; and what a call takes afterwards, beside a tuned model's.
 
     python bench/torch_first_calls.py --models resnet50,mobilenet_v3_large --deadline 500 --json first.json
-    python bench/torch_first_calls.py --models resnet18 --size 64 --batch 2 --device cpu --calls 5
+    python bench/torch_first_calls.py --models tiny --size 64 --batch 2 --device cpu --calls 5 --tune 5
 
-Each way is a process with folders of its own for the caches of inductor, Triton and convtune. As many run at a time as there
-are --lanes, each on processors of its own and all on as many, so that seconds are to be compared; the GPU is shared. Models go
-in their order. Seconds are from torch.compile to the first answer: what importing and making the model take is left out. Times
-of a call are medians, in turns. torchvision's names, timm's (hrnet_w18) and yolo11s of ultralytics; random weights, bf16 and
+Each way is a process with folders of its own for the caches of inductor, Triton and convtune. "tuned" goes on with the first
+process' caches and --tune seconds of search; its records, exported and imported into an empty folder, are all that "records" has.
+As many run at a time as there are --lanes, each on processors of its own and all on as many, so that seconds are to be
+compared; the GPU is shared. Models go in their order: long ones first. Seconds are from torch.compile to the first answer: what
+importing and making the model take is left out. Times of a call are medians, in turns, while all other processes are stopped, whose
+seconds do not count that. torchvision's names, timm's (hrnet_w18), yolo11s of ultralytics, and tiny; random weights, bf16 and
 channels last on a GPU.
 """
 
@@ -17,6 +19,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -26,10 +29,10 @@ import time
 from pathlib import Path
 
 START = time.monotonic()
-# By names: the way before, whose folder (all of it, or what its contests decided) it takes over.
-WAYS = {"inductor, cold": None, "convtune, cold": None, "convtune, contests known": "convtune, cold",
+# By names: the way that must be done before.
+WAYS = {"inductor, cold": None, "convtune, cold": None, "convtune, tuned": "convtune, cold", "convtune, records": "convtune, tuned",
         "inductor, second process": "inductor, cold", "convtune, second process": "convtune, cold"}
-FOLDERS = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton", "CONVTUNE_CACHE_DIR": "cache", "CONVTUNE_DATA_DIR": "data"}
+FOLDERS = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton", "CONVTUNE_CACHE_DIR": "cache"}
 
 
 def built(name, args):
@@ -44,7 +47,9 @@ def built(name, args):
 
             model, (x,) = model_of(name, args.batch, size, args.device)
         else:
-            if name.startswith("hrnet"):
+            if name == "tiny":  # to see that it works
+                model = torch.nn.Sequential(torch.nn.Conv2d(3, 16, 3), torch.nn.BatchNorm2d(16), torch.nn.ReLU(), torch.nn.Conv2d(16, 8, 3))
+            elif name.startswith("hrnet"):
                 import timm
 
                 model = timm.create_model(name)
@@ -77,16 +82,20 @@ def work(args):
             import convtune.torch.backend
         wait()
         begin = time.monotonic()
-        run = torch.compile(model, backend=args.way, options={"triton.cudagraphs": args.device != "cpu"})
+        options = {"triton.cudagraphs": args.device != "cpu"}
+        if args.tune:
+            options["convtune.budget"] = args.tune
+        run = torch.compile(model, backend=args.way, options=options)
         run(x)
         wait()
-        seconds = time.monotonic() - begin
+        end = time.monotonic()
         if args.way == "convtune" and (report := convtune.torch.backend.last_report()) is not None:
-            said = ", ".join(f"{phase} {took:.1f}" for phase, took in report.seconds.items())
+            phases = {**report.seconds, "Dynamo and the rest": end - begin - sum(report.seconds.values())}
+            said = ", ".join(f"{phase} {took:.1f}" for phase, took in phases.items())
             print(report, flush=True)
         for _ in range(5):
             run(x)
-        print(json.dumps({"seconds": seconds, "said": said}), file=answers, flush=True)
+        print(json.dumps({"begin": begin, "end": end, "said": said}), file=answers, flush=True)
         for _ in sys.stdin:
             samples = []
             for _ in range(args.calls):
@@ -102,24 +111,41 @@ class Way:
     """One way of a model, and its process."""
 
     def __init__(self, model, name, folder):
-        self.model, self.name, self.folder = model, name, Path(folder) / model / name.split(",")[0].replace(" ", "_")
-        if name == "convtune, contests known":
-            self.folder = self.folder.with_name("known")
-        self.before, self.row, self.process, self.state = None, {}, None, "waits"
+        self.model, self.name, self.folder = model, name, Path(folder) / model / name.split(",")[0]
+        self.data = self.folder / "data"
+        if name == "convtune, records":
+            self.folder, self.data = self.folder.with_name("records"), self.folder.with_name("records") / "data"
+        elif name == "convtune, tuned":  # the second process is to find the first one's
+            self.data = self.folder.with_name("tuned")
+        self.before, self.row, self.process, self.state, self.pauses = None, {}, None, "waits", []
+
+    def environment(self):
+        return {**os.environ, **{key: str(self.folder / below) for key, below in FOLDERS.items()}, "CONVTUNE_DATA_DIR": str(self.data)}
 
     def run(self, args, processors):
         """Until the first call is answered, or the deadline."""
-        if self.name == "convtune, contests known":
-            shutil.copytree(self.before.folder / "data", self.folder / "data")
+        if self.name == "convtune, tuned":
+            with contextlib.suppress(FileNotFoundError):  # nothing was decided
+                shutil.copytree(self.before.data, self.data)
+        if self.name == "convtune, records":
+            records = self.folder.parent / "records.jsonl"
+            for way, word in ((self.before, "export"), (self, "import")):
+                subprocess.run(["convtune", "db", word, str(records)], env=way.environment(), check=True, stdout=subprocess.DEVNULL)
+            if not records.stat().st_size:
+                raise ValueError("nothing was tuned")
         command = [sys.executable, __file__, "--models", self.model, "--way", self.name.split(",")[0], "--batch", str(args.batch),
-                   "--size", str(args.size), "--calls", str(args.calls), "--device", args.device, "--processors", processors]  # fmt: skip
-        environment = {**os.environ, **{key: str(self.folder / below) for key, below in FOLDERS.items()}}
-        self.process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+                   "--size", str(args.size), "--calls", str(args.calls), "--device", args.device, "--processors", processors,
+                   "--tune", str(args.tune if self.name == "convtune, tuned" else 0)]  # fmt: skip
+        self.process = subprocess.Popen(command, env=self.environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         late = threading.Timer(max(args.deadline - (time.monotonic() - START), 0.1), self.process.kill)
         late.start()
         line = self.process.stdout.readline()
         late.cancel()
-        self.row = json.loads(line) if line else {"said": "failed, or no time left"}
+        row = json.loads(line) if line else {"said": "failed, or no time left"}
+        if line:
+            stopped = sum(max(0.0, min(row["end"], end) - max(row["begin"], begin)) for begin, end in self.pauses)
+            row["seconds"] = row["end"] - row["begin"] - stopped
+        self.row = row
         print(f"[{time.monotonic() - START:.0f} s] {self.model} {self.name}: {self.row.get('seconds', float('nan')):.1f} s; {self.row['said']}", flush=True)
 
     def time(self):
@@ -135,23 +161,39 @@ class Way:
             self.process.wait()
 
 
-def finish(ways, rows, args):
+@contextlib.contextmanager
+def alone(others):
+    """Stops the processes of those ways."""
+    running, begin = [way for way in others if way.state == "runs" and way.process is not None and way.process.poll() is None], time.monotonic()
+    for way in running:
+        way.process.send_signal(signal.SIGSTOP)
+    time.sleep(0.2)  # what they gave the GPU ends
+    try:
+        yield
+    finally:
+        for way in running:
+            way.pauses.append((begin, time.monotonic()))
+            way.process.send_signal(signal.SIGCONT)
+
+
+def finish(ways, others, rows, args):
     """Times what is ready of a model in turns, and writes its rows."""
     alive = [way for way in ways if way.row.get("seconds")]
     samples = {way: [] for way in alive}
-    for turn in range(4 if time.monotonic() - START < args.deadline else 0):
-        for way in alive if turn % 2 == 0 else alive[::-1]:
-            samples[way] += way.time()
+    with alone(others):
+        for turn in range(4):
+            for way in alive if turn % 2 == 0 else alive[::-1]:
+                samples[way] += way.time()
     first = {way.name: way.row.get("seconds") for way in ways}
+    us = {way.name: statistics.median(samples[way]) if samples.get(way) else float("nan") for way in ways}
     for way in ways:
         way.end()
-        us = statistics.median(samples[way]) if samples.get(way) else float("nan")
         base = first["inductor, second process" if "second" in way.name else "inductor, cold"]
         seconds = way.row.get("seconds", float("nan"))
-        rows.append({"model": way.model, "way": way.name, "seconds": seconds, "over_inductor": seconds / (base or float("nan")), "us": us,
-                     "said": way.row.get("said", "no time left")})
+        rows.append({"model": way.model, "way": way.name, "seconds": seconds, "over_inductor": seconds / (base or float("nan")),
+                     "us": us[way.name], "of_tuned": us["convtune, tuned"] / us[way.name], "said": way.row.get("said", "no time left")})
     if args.json:
-        found = {"format": "convtune-first-calls", "version": 2, "lanes": args.lanes, "rows": rows}
+        found = {"format": "convtune-first-calls", "version": 3, "lanes": args.lanes, "tune": args.tune, "rows": rows}
         Path(args.json).write_text(json.dumps(found, indent=1) + "\n")
 
 
@@ -171,24 +213,25 @@ def lane(processors, models, rows, args, changed):
         if args.deadline - (time.monotonic() - START) > 5 and (way.before is None or way.before.row.get("seconds")):
             try:
                 way.run(args, processors)
-            except (OSError, ValueError) as why:
+            except (OSError, ValueError, subprocess.SubprocessError) as why:
                 way.row = {"said": f"failed: {why}"}
         with changed:
             way.state = "done"
             ways = next(ways for ways in models if way in ways)
             if all(one.state == "done" for one in ways):
-                finish(ways, rows, args)
+                finish(ways, [way for others in models for way in others if others is not ways], rows, args)
             changed.notify_all()
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", default="resnet50,mobilenet_v3_large,yolo11s,densenet121,hrnet_w18", help="comma-separated")
+    parser.add_argument("--models", default="hrnet_w18,yolo11s,densenet121,resnet50,mobilenet_v3_large", help="comma-separated")
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--size", type=int, default=224)
     parser.add_argument("--calls", type=int, default=20, help="timed in each of four turns")
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--lanes", type=int, default=max(1, len(os.sched_getaffinity(0)) // 5), help="processes at a time")
+    parser.add_argument("--tune", type=float, default=30, help="seconds of search of a model, where it is to be tuned")
+    parser.add_argument("--lanes", type=int, default=max(1, len(os.sched_getaffinity(0)) // 4), help="processes at a time")
     parser.add_argument("--deadline", type=float, default=1e6, help="seconds after which no process is begun, and one ends")
     parser.add_argument("--json", help="the file that the rows go to")
     parser.add_argument("--way", help=argparse.SUPPRESS)  # be a process

@@ -1,11 +1,10 @@
 #!/bin/bash
-# First calls of compiled models beside inductor's: with nothing known, with what contests decided before, in a second process; and what is
-# gained afterwards. ../torch_first_calls.py has the parts.
+# First calls of compiled models beside inductor's: with nothing known, with imported records alone, in a second process; and what is
+# kept of the gain of a tuned model. ../torch_first_calls.py has the parts.
 #
 #   first_calls.sh BINARIES OUT [--deadline SECONDS] [MODELS]
 #
-# MODELS: resnet50,mobilenet_v3_large,yolo11s,hrnet_w18,densenet121 by default (timm and ultralytics for two of them); each is
-# finished before the next is begun.
+# MODELS: hrnet_w18,yolo11s,densenet121,resnet50,mobilenet_v3_large by default (timm and ultralytics for two of them), long ones first.
 . "$(dirname "$0")/setup.sh"
 rm -f "$out/first_calls.json"
 # shellcheck disable=SC2086
