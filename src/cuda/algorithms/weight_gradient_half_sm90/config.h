@@ -1,6 +1,6 @@
 // The gradient of weights in half precision on compute capability 9.0 (weight_gradient_half_sm90.cuh, which
-// draws it): problem, choices, and what follows from them, shared by the kernel and by the host that plans
-// it.
+// draws it, and weight_gradient_half_nchw_sm90.cuh): problem, choices, and what follows from them, shared by
+// the kernels and by the host that plans them.
 #pragma once
 
 #include "cuda/tile/arithmetic.h"
@@ -12,7 +12,8 @@ namespace convtune {
 
 struct WeightGradientHalfSm90 {
   ConvExtents conv;
-  bool bias = false;  // not a choice: the gradient of the bias is wanted, too
+  bool bias = false;    // not a choice: the gradient of the bias is wanted, too
+  bool planes = false;  // not a choice: x and dy are in NCHW, and are transposed on their way; with a window
   int filter_groups = 2, column_groups = 1, row_blocks = 1, columns = 256, pixels = 64, window = 0,
       stages = 4;
   int blocks = 132, whole = 0;
@@ -22,6 +23,7 @@ struct WeightGradientHalfSm90 {
   static constexpr void visit(Self& self, F&& field) {
     field("conv", self.conv);
     field("bias", self.bias);
+    field("planes", self.planes);
     field("filter_groups", self.filter_groups, 1, 3, "warpgroups that multiply, with other filters each");
     field("column_groups", self.column_groups, 1, 3, "of each of those, with other columns each");
     field("row_blocks", self.row_blocks, 1, 2, "blocks of 64 filters that one of them has sums of");
@@ -198,27 +200,63 @@ struct WeightGradientHalfSm90 {
     return column_group * (window > 0 ? pitch() * kRowBytes : columns / kBlock * block_bytes());
   }
 
+  // ---- In NCHW a plane's rows lie one behind the other, and come in slices of 64 channels by a few pieces
+  // of 8 pixels, an odd number, so that the same piece of 8 channels meets at no bank. A slice begins at a
+  // multiple of 16 bytes, as TMA asks, and so up to 7 pixels before the rows that a stage has ----
+  static constexpr int kPiece = 8, kSlicePlaces = 3, kMostSlicePieces = 15, kTransposingWarps = 3;
+  constexpr bool has_whole_planes() const {
+    return 1LL * conv.h * conv.w % kPiece == 0 && 1LL * conv.p * conv.q % kPiece == 0;
+  }
+  static constexpr int first_of_piece(int pixel) { return pixel & -kPiece; }  // below 0, too
+  // Pieces that have so many rows, at whichever row they begin.
+  static constexpr int pieces_of(int rows, int width) {
+    int together = kPiece;  // a row begins at a multiple of it
+    while (width % together != 0) together /= 2;
+    return ceil_div(rows * width + kPiece - together, kPiece);
+  }
+  constexpr int input_slices(int pieces) const { return ceil_div(pieces_of(window_rows(), conv.w), pieces); }
+  constexpr int gradient_slices(int pieces) const { return ceil_div(pieces_of(window, conv.q), pieces); }
+  constexpr int slices(int pieces) const {  // of a stage
+    return input_slices(pieces) + tile_rows() / kBlock * gradient_slices(pieces);
+  }
+  static constexpr int slice_bytes(int pieces) { return kBlock * 2 * kPiece * pieces; }
+  // Returns the pieces of a slice that has few to spare, of those for which there is room.
+  constexpr int slice_pieces() const {
+    constexpr int kAsking = 2;  // pieces that a slice costs besides
+    const long long others = 1LL * stages * stage_bytes() + (bias ? kOnesBytes : 0) + all_staged_bytes();
+    int best = 3;
+    for (int some = 5; some <= kMostSlicePieces; some += 2)
+      if (others + kSlicePlaces * slice_bytes(some) <= kMostSmem - 1024 &&
+          slices(some) * (some + kAsking) <= slices(best) * (best + kAsking))
+        best = some;
+    return best;
+  }
+  constexpr int slice_bytes() const { return slice_bytes(slice_pieces()); }
+  constexpr int slice_places() const { return planes ? kSlicePlaces : 0; }
+
   // ---- Gradients of a whole tile, which warps of the same 16 filters put into dw's order, eight filters at
   // a time: a filter's are 16 bytes further on than a multiple of 128 ----
   static constexpr int kStagedRows = 8;
   constexpr int window_taps() const { return conv.r * conv.s; }
   constexpr int staged_row_bytes() const { return kRowBytes * window_taps() + 16; }
   constexpr int staged_bytes() const { return kStagedRows * staged_row_bytes(); }
+  constexpr int all_staged_bytes() const { return whole > 0 ? 4 * filter_groups * staged_bytes() : 0; }
 
-  // ---- Shared memory, in bytes. The stages, and the ones by which the sums of dy are multiplied, begin at
-  // multiples of 1024 ----
-  static constexpr int kOnesBytes = 2048;
+  // ---- Shared memory, in bytes. The stages, slices, and the ones by which the sums of dy are multiplied,
+  // begin at multiples of 1024 ----
+  static constexpr int kOnesBytes = 2048, kMostSmem = 227 << 10;
   struct Smem {
-    int stages, ones, staged, full, empty;
+    int stages, slices, ones, staged, full, empty, slices_full, slices_empty;
     long long end;
   };
   constexpr Smem smem() const {
     SmemPlan plan;
     const int at = plan.take(1LL * stages * stage_bytes());
-    const int ones = plan.take(bias ? kOnesBytes : 0);
-    const int staged = plan.take(whole > 0 ? 4 * filter_groups * staged_bytes() : 0);
+    const int some_slices = plan.take(planes ? slice_places() * slice_bytes() : 0);
+    const int ones = plan.take(bias ? kOnesBytes : 0), staged = plan.take(all_staged_bytes());
     const int full = plan.take(8 * stages), empty = plan.take(8 * stages);
-    return {at, ones, staged, full, empty, plan.end};
+    const int slices_full = plan.take(8 * slice_places()), slices_empty = plan.take(8 * slice_places());
+    return {at, some_slices, ones, staged, full, empty, slices_full, slices_empty, plan.end};
   }
   constexpr long long smem_bytes() const { return smem().end; }
 
@@ -267,6 +305,7 @@ struct WeightGradientHalfSm90 {
     if (window > 0 && (!can_have_window() || column_groups != conv.r || columns != kBlock * conv.s ||
                        pixels != 64 || window > conv.p))
       return false;
+    if (planes && (window == 0 || !has_whole_planes())) return false;
     if (consumers() > 3 || sums() > (consumers() == 3 ? 96 : 128)) return false;
     if (whole > 0 && (window == 0 || conv.t > 1 || whole > tiles())) return false;
     return all_pixels() < kInt && chunks() * tiles() < kInt && blocks <= (whole > 0 ? whole : work()) &&

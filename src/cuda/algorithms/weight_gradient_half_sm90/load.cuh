@@ -146,14 +146,15 @@ __device__ void load(const Maps& maps, unsigned smem) {
   }
 }
 
-// Eight numbers of a tensor that may begin anywhere, from `offset` on, the first `count` of them.
+// Eight numbers of a tensor that may begin anywhere, from `offset` on, each `step` behind the one before: the
+// first `count` of them.
 __device__ __forceinline__ void load_eight(unsigned (&words)[4], const unsigned short* __restrict__ from,
-                                           long long offset, int count) {
+                                           long long offset, long long step, int count) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     words[i] = 0;
-    if (2 * i < count) words[i] = from[offset + 2 * i];
-    if (2 * i + 1 < count) words[i] |= static_cast<unsigned>(from[offset + 2 * i + 1]) << 16;
+    if (2 * i < count) words[i] = from[offset + 2 * i * step];
+    if (2 * i + 1 < count) words[i] |= static_cast<unsigned>(from[offset + (2 * i + 1) * step]) << 16;
   }
 }
 
@@ -167,11 +168,17 @@ __device__ void load_anywhere(const unsigned short* __restrict__ x, const unsign
                              const WeightGradientHalfSm90::Pixel& at, int channel) {
     if (at.frame >= 0 && at.frame < a.d && at.row >= 0 && at.row < a.h && at.column >= 0 && at.column < a.w &&
         channel < a.c)
-      load_eight(words, from, a.input_offset(at.image, channel, at.frame, at.row, at.column), a.c - channel);
+      load_eight(words, from, a.input_offset(at.image, channel, at.frame, at.row, at.column),
+                 config.planes ? 1LL * a.d * a.h * a.w : 1, a.c - channel);
   };
   const auto load_gradient = [](unsigned(&words)[4], const unsigned short* __restrict__ from, int pixel,
                                 int filter) {
-    load_eight(words, from, static_cast<long long>(pixel) * a.k + filter, a.k - filter);
+    constexpr int kPixels = a.z * a.p * a.q;  // of an image
+    if constexpr (config.planes)
+      load_eight(words, from, (1LL * (pixel / kPixels) * a.k + filter) * kPixels + pixel % kPixels, kPixels,
+                 a.k - filter);
+    else
+      load_eight(words, from, static_cast<long long>(pixel) * a.k + filter, 1, a.k - filter);
   };
   const int thread = static_cast<int>(threadIdx.x) % 128;
   Ring<config.stages> ring;

@@ -1,5 +1,6 @@
 // `weight_gradient_half_sm90`: the gradient of weights in half precision, channels last, on compute
-// capability 9.0 (weight_gradient_half_sm90.cuh). Which problems it takes, its search space, and what runs.
+// capability 9.0 (weight_gradient_half_sm90.cuh), and `weight_gradient_half_nchw_sm90`, in NCHW as it lies.
+// Which problems they take, their search spaces, and what runs.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include "base/fork_gate.h"
 #include "contract/abilities.h"
 #include "cuda/algorithms/algorithms.h"
+#include "cuda/algorithms/gradients.h"
 #include "cuda/algorithms/weight_gradient_half_sm90/config.h"
 #include "cuda/launch/add_up_step.h"
 #include "cuda/launch/extents.h"
@@ -59,6 +61,12 @@ TileWork work_of(const WeightGradientHalfSm90& a) {
   work.load.instructions = steps * (40 + 8.0 * (boxes + a.tile_rows() / a.kBlock));
   work.load.wavefronts = steps * a.stage_bytes() / 128;
   work.load.l2_bytes = loaded;
+  if (a.planes) {
+    const double slices = steps * a.slices(a.slice_pieces()), pieces = slices * a.slice_pieces();
+    work.load.instructions = slices * 40 + pieces * 32;
+    work.load.wavefronts = 3 * slices * a.slice_bytes() / 128;
+    work.load.l2_bytes = slices * a.slice_bytes();
+  }
   work.multiply.products = groups * a.columns / 2;
   work.multiply.instructions = groups * 4 * 4 + steps * a.consumers() * 4 * 12;
   // Measured on an H200, products of 64 columns take half as long again.
@@ -100,9 +108,23 @@ TensorMapLayout rows_of(std::array<int, 5> extents, int pitch, int rows, Element
 TensorMaps maps_of(const WeightGradientHalfSm90& kernel) {
   const auto wide = [](int value) { return static_cast<std::uint64_t>(value); };
   const ConvExtents& a = kernel.conv;
+  constexpr std::string_view kMaps = "convtune::weight_gradient_half_sm90::Maps";
+  if (kernel.planes) {
+    const auto planes_of = [&](int channels, int frames, int of_frame, ElementType type) {
+      const std::uint64_t plane = 2 * wide(of_frame), channel = plane * wide(frames);
+      const auto columns = static_cast<std::uint32_t>(kernel.kPiece * kernel.slice_pieces());
+      return TensorMapLayout{
+          .extents = {wide(of_frame), wide(channels), wide(frames), wide(a.n), 1},
+          .strides = {channel, plane, channel * wide(channels), channel * wide(channels) * wide(a.n)},
+          .box = {columns, kernel.kBlock, 1, 1, 1},
+          .type = type};
+    };
+    return {kMaps,
+            {{Operand::x, {planes_of(a.c, a.d, a.h * a.w, a.x_type)}},
+             {Operand::dy, {planes_of(a.k, a.z, a.p * a.q, a.y_type)}}}};
+  }
   const std::uint64_t pixel = 2 * wide(a.c), frame = pixel * wide(a.w) * wide(a.h);
   const auto pixels = static_cast<std::uint32_t>(kernel.pixels);
-  constexpr std::string_view kMaps = "convtune::weight_gradient_half_sm90::Maps";
   if (kernel.window > 0) {
     return {
         kMaps,
@@ -146,20 +168,24 @@ constexpr WgradShape kWgradShapes[] = {
     {2, 1, 2, 64},  {2, 1, 1, 64},  {1, 2, 1, 64},  {1, 3, 1, 64},  {1, 2, 2, 64},  {1, 1, 1, 64},
     {1, 1, 1, 128}, {1, 1, 1, 192}, {1, 1, 1, 256}};
 
-class WeightGradientHalf final : public KernelAlgorithmOf<WeightGradientHalfSm90> {
+class WeightGradientHalf : public KernelAlgorithmOf<WeightGradientHalfSm90> {
  public:
-  WeightGradientHalf() : KernelAlgorithmOf("weight_gradient_half_sm90") {}
+  explicit WeightGradientHalf(std::string name = "weight_gradient_half_sm90")
+      : KernelAlgorithmOf(std::move(name)) {}
 
- private:
+ protected:
+  virtual WeightGradientHalfSm90 plain_of(const Computed& a) const {
+    return {.conv = extents_of(a), .bias = a.bias};
+  }
+  virtual Layout layout() const { return Layout::nhwc; }
   ChannelsLast channels_last() const override { return {.x = true, .y = true}; }
   bool has_depth() const override { return true; }
-  WeightGradientHalfSm90 plain_of(const Computed& a) const { return {.conv = extents_of(a), .bias = a.bias}; }
   WeightGradientHalfSm90 kernel_of(const Computed& a, const Config& config) const override {
     return from_config(config, plain_of(a));
   }
   Support takes(const Computed& a, const DeviceInfo& device) const override {
     if (Support support =
-            first_refusal({needs_sm90(device), takes_half_gradient(a), takes_layout(a, Layout::nhwc),
+            first_refusal({needs_sm90(device), takes_half_gradient(a), takes_layout(a, layout()),
                            takes_one_group(a), takes_channels_in_eights(a), fits_extents(a)});
         !support)
       return support;
@@ -240,19 +266,20 @@ class WeightGradientHalf final : public KernelAlgorithmOf<WeightGradientHalfSm90
   std::vector<WeightGradientHalfSm90> configs(const Computed& a, const DeviceInfo& device) const override {
     const Target target = target_of(device);
     std::vector<Ranked<WeightGradientHalfSm90>> ranked;
-    const auto add = [&](WeightGradientHalfSm90 kernel) {
+    const auto add = [&](WeightGradientHalfSm90 kernel, int least_stages, int most_stages) {
       if (kernel.all_pixels() >= WeightGradientHalfSm90::kInt) return;
       for (const int blocks : blocks_of(kernel, device.units))
         for (const int whole : {0, kernel.tiles() / blocks * blocks}) {
           if (whole > 0 && (kernel.window == 0 || kernel.conv.t > 1)) continue;
-          kernel.blocks = blocks, kernel.whole = whole, kernel.stages = kMostWgradStages;
-          while (kernel.stages >= 2 && !kernel.valid(sm90_smem_per_block())) --kernel.stages;
-          if (kernel.stages >= 2) ranked.push_back(timed(kernel, a, target, kernel.blocks));
+          kernel.blocks = blocks, kernel.whole = whole, kernel.stages = most_stages;
+          while (kernel.stages >= least_stages && !kernel.valid(sm90_smem_per_block())) --kernel.stages;
+          if (kernel.stages >= least_stages) ranked.push_back(timed(kernel, a, target, kernel.blocks));
           if (kernel.tiles() < blocks) break;
         }
     };
     WeightGradientHalfSm90 kernel = plain_of(a);
-    for (const WgradShape& shape : kWgradShapes)
+    for (const WgradShape& shape : kWgradShapes) {
+      if (kernel.planes) break;
       for (const int pixels : {64, 128, 32}) {
         kernel.filter_groups = shape.filter_groups, kernel.column_groups = shape.column_groups;
         kernel.row_blocks = shape.row_blocks, kernel.columns = shape.columns, kernel.pixels = pixels;
@@ -261,8 +288,9 @@ class WeightGradientHalf final : public KernelAlgorithmOf<WeightGradientHalfSm90
         if (kernel.tile_blocks() > 1 &&
             kernel.column_tiles() * kernel.tile_blocks() >= 2 * kernel.all_blocks())
           continue;
-        add(kernel);
+        add(kernel, 2, kMostWgradStages);
       }
+    }
     const auto plain = best_of(std::move(ranked), kMostCandidates, kHopeless);
     if (!kernel.can_have_window()) return plain;
     ranked.clear();
@@ -272,7 +300,9 @@ class WeightGradientHalf final : public KernelAlgorithmOf<WeightGradientHalfSm90
         kernel.blocks = 1;
         for (const int window : windows_of(kernel)) {
           kernel.window = window;
-          add(kernel);
+          // Two stages leave room for long slices.
+          add(kernel, 2, kernel.planes ? 2 : kMostWgradStages);
+          if (kernel.planes) add(kernel, 3, 3);
         }
         kernel.window = 0;
       }
@@ -291,10 +321,41 @@ class WeightGradientHalf final : public KernelAlgorithmOf<WeightGradientHalfSm90
   }
 };
 
+class WeightGradientHalfNchw final : public WeightGradientHalf {
+ public:
+  WeightGradientHalfNchw() : WeightGradientHalf("weight_gradient_half_nchw_sm90") {}
+
+ private:
+  WeightGradientHalfSm90 plain_of(const Computed& a) const override {
+    return {.conv = extents_of(a), .bias = a.bias, .planes = true};
+  }
+  Layout layout() const override { return Layout::nchw; }
+  ChannelsLast channels_last() const override { return {}; }
+  Support takes(const Computed& a, const DeviceInfo& device) const override {
+    if (Support support = WeightGradientHalf::takes(a, device); !support) return support;
+    const WeightGradientHalfSm90 kernel = plain_of(a);
+    if (!kernel.has_whole_planes())
+      return Support::no(fmt::format("TMA's planes are multiples of 8 pixels, not {} of x and {} of y",
+                                     a.h * a.w, a.p() * a.q()));
+    if (!kernel.can_have_window())
+      return Support::no(
+          "it is for filters of up to 3 rows of up to 4, not 1x1, without strides or dilations, and rows of "
+          "up to 256 pixels with their padding");
+    return Support::yes();
+  }
+  std::string why_none(const ConvProblem&, const DeviceInfo&) const override {
+    return "two stages of its rows, or partial sums in 256 MiB, have no room";
+  }
+};
+
 }  // namespace
 
 const Algorithm& weight_gradient_half_sm90() {
   return once([] { return WeightGradientHalf(); });
+}
+
+const Algorithm& weight_gradient_half_nchw_sm90() {
+  return once([] { return WeightGradientHalfNchw(); });
 }
 
 }  // namespace convtune::cuda

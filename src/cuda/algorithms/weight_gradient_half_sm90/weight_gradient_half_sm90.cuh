@@ -118,24 +118,46 @@ __device__ void consume(float* __restrict__ partial, void* __restrict__ dw, void
   }
 }
 
+// How the operands of a block come where channels come last: arrivals that make a stage full, what is done
+// before the first, and the work of the warpgroup that loads, of which this is `warp`.
 template <WeightGradientHalfSm90 config>
-__global__ void __launch_bounds__(config.threads(), 1)
-    weight_gradient_half_sm90(const __grid_constant__ Maps maps, const void* __restrict__ x,
-                              const void* __restrict__ dy, float* __restrict__ partial, void* __restrict__ dw,
-                              void* __restrict__ dbias) {
-  extern __shared__ __align__(1024) unsigned char memory[];
+struct LoadsPixels {
+  static constexpr int kArrivals = config.aligned ? 1 : 128;
+  __device__ static __forceinline__ void prepare(unsigned smem) {
+    if constexpr (config.window > 0) {
+      clear_ends<config>(smem);
+      ptx::fence_proxy_async();
+    }
+  }
+  __device__ static __forceinline__ void bring(const Maps& maps, const unsigned short* __restrict__ x,
+                                               const unsigned short* __restrict__ dy, unsigned smem) {
+    if constexpr (!config.aligned)
+      load_anywhere<config>(x, dy, smem);
+    else if (__shfl_sync(0xffffffff, threadIdx.x / 32 % 4, 0) == 0) {
+      if constexpr (config.window > 0)
+        load_windows<config>(maps, smem);
+      else
+        load<config>(maps, smem);
+    }
+  }
+};
+
+// `wait` waits for earlier grids.
+template <WeightGradientHalfSm90 config, class Loads, class Wait>
+__device__ __forceinline__ void run_block(const Maps& maps, const void* __restrict__ x,
+                                          const void* __restrict__ dy, float* __restrict__ partial,
+                                          void* __restrict__ dw, void* __restrict__ dbias, unsigned smem,
+                                          const Wait& wait) {
   constexpr auto kAt = config.smem();
   using R = ConsumerRegisters<config.consumers()>;
-  const unsigned smem = ptx::shared_address(memory);
   if (threadIdx.x == 0) {
-    Ring<config.stages>::init(smem + kAt.full, config.aligned ? 1 : 128, smem + kAt.empty,
-                              4 * config.consumers());
+    Ring<config.stages>::init(smem + kAt.full, Loads::kArrivals, smem + kAt.empty, 4 * config.consumers());
+    if constexpr (config.planes)
+      Ring<config.kSlicePlaces>::init(smem + kAt.slices_full, 1, smem + kAt.slices_empty,
+                                      config.kTransposingWarps);
     ptx::fence_mbarrier_init();
   }
-  if constexpr (config.window > 0) {
-    clear_ends<config>(smem);
-    ptx::fence_proxy_async();
-  }
+  Loads::prepare(smem);
   if constexpr (config.bias) {
     constexpr unsigned kOnes = config.conv.x_type == ElementType::bf16 ? 0x3f803f80 : 0x3c003c00;
     for (unsigned i = threadIdx.x; i < config.kOnesBytes / 4; i += blockDim.x)
@@ -143,32 +165,22 @@ __global__ void __launch_bounds__(config.threads(), 1)
     ptx::fence_proxy_async();
   }
   __syncthreads();
-  ptx::wait_for_earlier_grids();
+  wait();
   const int warpgroup = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / 128, 0);
   if (warpgroup == config.consumers()) {
     if constexpr (R::kMove) ptx::leave_registers<R::kLoading>();
-    if constexpr (!config.aligned)
-      load_anywhere<config>(static_cast<const unsigned short*>(x), static_cast<const unsigned short*>(dy),
-                            smem);
-    else if (__shfl_sync(0xffffffff, threadIdx.x / 32 % 4, 0) == 0) {
-      if constexpr (config.window > 0)
-        load_windows<config>(maps, smem);
-      else
-        load<config>(maps, smem);
-    }
+    Loads::bring(maps, static_cast<const unsigned short*>(x), static_cast<const unsigned short*>(dy), smem);
   } else {
     if constexpr (R::kMove) ptx::take_registers<R::kMultiplying>();
     consume<config>(partial, dw, dbias, smem, warpgroup);
   }
 }
 
-// Gradients of weights, by the blocks that come first, and of biases.
+// Adds up gradients of weights, by the blocks that come first, and of biases.
 template <WeightGradientHalfSm90 config>
-__global__ void __launch_bounds__(kAddThreads)
-    add_up_weight_gradient_half_sm90(const float* __restrict__ partial, const void* __restrict__ x,
-                                     const void* __restrict__ dy, void* __restrict__ dw,
-                                     void* __restrict__ dbias) {
-  ptx::wait_for_earlier_grids(partial);
+__device__ __forceinline__ void run_add_up(const float* __restrict__ partial, const void* __restrict__ x,
+                                           const void* __restrict__ dy, void* __restrict__ dw,
+                                           void* __restrict__ dbias) {
   if (config.bias && blockIdx.y > 0) {
     if (static_cast<int>(blockIdx.x) < ceil_div(config.conv.k, kAddThreads))
       add_up_biases<config>(partial, dbias);
@@ -177,6 +189,25 @@ __global__ void __launch_bounds__(kAddThreads)
   } else if constexpr (config.whole > 0) {
     check_whole<config>(partial, x, dy, dw);
   }
+}
+
+template <WeightGradientHalfSm90 config>
+__global__ void __launch_bounds__(config.threads(), 1)
+    weight_gradient_half_sm90(const __grid_constant__ Maps maps, const void* __restrict__ x,
+                              const void* __restrict__ dy, float* __restrict__ partial, void* __restrict__ dw,
+                              void* __restrict__ dbias) {
+  extern __shared__ __align__(1024) unsigned char memory[];
+  run_block<config, LoadsPixels<config>>(maps, x, dy, partial, dw, dbias, ptx::shared_address(memory),
+                                         [] { ptx::wait_for_earlier_grids(); });
+}
+
+template <WeightGradientHalfSm90 config>
+__global__ void __launch_bounds__(kAddThreads)
+    add_up_weight_gradient_half_sm90(const float* __restrict__ partial, const void* __restrict__ x,
+                                     const void* __restrict__ dy, void* __restrict__ dw,
+                                     void* __restrict__ dbias) {
+  ptx::wait_for_earlier_grids(partial);
+  run_add_up<config>(partial, x, dy, dw, dbias);
 }
 
 // Gradients of weights need none.
