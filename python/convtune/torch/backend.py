@@ -37,6 +37,7 @@ from .batches import ANY_BATCH
 from .caches import tag
 from .folding import Fold, Folded, Packing, as_allowed, refreshing
 from .graph.capture import captured
+from .graph.channels_last import ChannelsLastPass
 from .graph.chains import Wanted, decided
 from .graph.gradients import GradientPass, convolves
 from .graph.operators.linear import linear_chains
@@ -286,23 +287,28 @@ def _gradients(
     """None where all is inductor's."""
     global _last
     phases = Phases()
-    has_own_pass = patches.get("post_grad_custom_pre_pass", torch._inductor.config.post_grad_custom_pre_pass) is not None
+    has_own_pass = any(
+        patches.get(one, getattr(torch._inductor.config, one)) is not None
+        for one in ("joint_custom_pre_pass", "post_grad_custom_pre_pass")
+    )
     if has_own_pass or any(isinstance(one, torch.SymInt) for one in inputs) or not convolves(module):
         _log.info("a graph that records gradients is inductor's: no convolution, sizes that are symbols, or a pass of the caller's")
         return None
-    found = GradientPass(wanted, phases)
+    found, laid = GradientPass(wanted, phases), ChannelsLastPass()
     # A backward is compiled with its forward, not when it is first run: it is to be measured.
     with torch._functorch.config.patch(force_non_lazy_backward_lowering=True):
         with phases("inductor"):
-            ours = compile(copy.deepcopy(module), inputs, post_grad_custom_pre_pass=found)
+            ours = compile(copy.deepcopy(module), inputs, joint_custom_pre_pass=laid, post_grad_custom_pre_pass=found)
         if found.report is None:
             _log.info("a graph that records gradients is inductor's: none of its convolutions can be convtune's")
             return None
         _last = found.report
         _last.seconds = phases.seconds
         _log.info("%s", _last)
-        if not found.taken or wanted.force or wanted.whole is False:
+        if not (found.taken or laid.copies) or wanted.force or wanted.whole is False:
             return ours  # type: ignore[no-any-return]
+        if laid.copies:
+            found.report.notes.append(f"{laid.copies} tensors are copied to channels last where they are computed, for convolutions")
         key = key_of_whole(module, concrete(inputs), patches, found.lines)
         outcome = recall(key)
         if outcome is None:
