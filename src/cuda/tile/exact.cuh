@@ -7,12 +7,12 @@
 
 namespace convtune {
 
-// `taps`: the filter as the user has it, [channel of the group][t][r][s], whose first meets that row, column
-// and frame of the image. `input(channel, frame, row, column)`: a number inside it. No bias, no activation.
-template <class Input>
-__device__ __forceinline__ float exact_sum(const ConvExtents& a, const float* __restrict__ taps,
-                                           int first_row, int first_column, const Input& input,
-                                           int first_frame = 0) {
+// `taps[i]`: the filter as the user has it, [channel of the group][t][r][s], whose first meets that row,
+// column and frame of the image. `input(channel, frame, row, column)`: a number inside it. No bias, no
+// activation.
+template <class Taps, class Input>
+__device__ __forceinline__ float exact_sum(const ConvExtents& a, const Taps& taps, int first_row,
+                                           int first_column, const Input& input, int first_frame = 0) {
   float sum = 0;
 #pragma unroll 1
   for (int tap = 0; tap < a.taps(); ++tap) {
@@ -25,6 +25,25 @@ __device__ __forceinline__ float exact_sum(const ConvExtents& a, const float* __
   return sum;
 }
 
+// A filter among weights that are prepared as the halves that they are, where no copy is kept for it.
+template <auto config>
+struct PreparedTaps {
+  const float* packed;
+  long long first;
+  __device__ __forceinline__ float operator[](int tap) const {
+    return load_element<config.conv.x_type>(packed, config.half_of(first + tap));
+  }
+};
+
+template <auto config>
+__device__ __forceinline__ auto exact_taps(const float* __restrict__ packed, int filter) {
+  const long long first = static_cast<long long>(filter) * config.conv.taps();
+  if constexpr (config.packed().weights == 0)
+    return PreparedTaps<config>{packed, first};
+  else
+    return packed + config.packed().exact_at() + first;
+}
+
 // The output itself, of a config that is compiled for its problem.
 template <auto config>
 __device__ float exact_output(const void* __restrict__ x, const float* __restrict__ packed, int image,
@@ -33,9 +52,8 @@ __device__ float exact_output(const void* __restrict__ x, const float* __restric
   constexpr ConvExtents a = config.conv;
   constexpr bool kUneven = a.lies.uneven();
   const int first_channel = filter / a.group_filters() * a.group_channels();
-  const float* const taps = packed + kAt.exact_at() + static_cast<long long>(filter) * a.taps();
   const float sum = exact_sum(
-      a, taps, p * a.stride_h - a.pad_top, q * a.stride_w - a.pad_left,
+      a, exact_taps<config>(packed, filter), p * a.stride_h - a.pad_top, q * a.stride_w - a.pad_left,
       [&](int channel, int frame, int row, int column) {
         if constexpr (kUneven) {  // the weight is 0, and x may be infinite
           const int residue = filter / a.group_results();

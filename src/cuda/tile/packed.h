@@ -1,5 +1,6 @@
-// Packed weights, in words of 4 bytes: prepared as one kernel reads them, all weights as they came, the
-// biases, zeros for filters that a block has beyond the last, and a flag.
+// Packed weights, in words of 4 bytes: prepared as one kernel reads them, all weights as they came (but where
+// they can be read among the prepared ones), the biases, zeros for filters that a block has beyond the last,
+// and a flag.
 //
 // The flag is not 0 where a prepared weight is not finite: an infinity would make NaN of the zeros that
 // padding puts into its products. What counts is the number that is multiplied, and so it is looked at after
@@ -10,7 +11,7 @@
 namespace convtune {
 
 struct Packed {
-  long long prepared = 0, weights = 0, biases = 0;  // the problem has so many weights and biases, and no more
+  long long prepared = 0, weights = 0, biases = 0;  // counts; weights that are copied as they came
   bool flagged = true;                              // else the kernel finds out by its sums
   long long zeros = 0;  // behind the biases, where a kernel reads those of whole blocks
 

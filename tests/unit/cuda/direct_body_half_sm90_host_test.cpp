@@ -110,6 +110,7 @@ void expect_computes(const Kernel& kernel) {
     if (source < 0) continue;
     packed[static_cast<std::size_t>(i)] = value_of(2, source);
     ++times[static_cast<std::size_t>(source)];
+    ASSERT_EQ(kernel.half_of(source), i);
   }
   for (const int packed_times : times) ASSERT_EQ(packed_times, 1);
   const BodyAxis rows = kernel.vertical(), columns = kernel.horizontal();

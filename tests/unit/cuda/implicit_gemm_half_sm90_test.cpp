@@ -117,6 +117,7 @@ void expect_computes(const Kernel& kernel) {
     if (source < 0) continue;
     packed[static_cast<std::size_t>(i)] = weight_at(source);
     ++packed_times[static_cast<std::size_t>(source)];
+    ASSERT_EQ(kernel.half_of(source), i);
   }
   for (const int times : packed_times) ASSERT_EQ(times, 1);
   std::vector<int> y(static_cast<std::size_t>(kernel.pixels() * a.k)), stored(y.size());

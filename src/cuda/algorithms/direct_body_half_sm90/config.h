@@ -348,10 +348,9 @@ struct DirectBodyHalfSm90 {
             weights_full, weights_empty, residual_full, slices_full, slices_empty, plan.end};
   }
   constexpr long long smem_bytes() const { return smem().end; }
-
   // ---- Packed weights, in halves: [filter tile][step][filter][piece, exchanged][8] ----
   constexpr long long tile_weights() const { return 1LL * steps() * filters() * channels; }
-  constexpr Packed packed() const { return {filter_tiles() * tile_weights() / 2, conv.weights(), conv.k}; }
+  constexpr Packed packed() const { return {filter_tiles() * tile_weights() / 2, 0, conv.k}; }
   using Weights = BodyWeights;
   constexpr Weights weights() const {
     const BodyAxis down = vertical(), across = horizontal();
@@ -374,6 +373,7 @@ struct DirectBodyHalfSm90 {
             .tile_weights = tile_weights()};
   }
   constexpr long long source_of(long long i) const { return weights().source_of(i); }
+  constexpr long long half_of(long long weight) const { return weights().half_of(weight); }
 
   // Tells whether the kernel compiles without spilling and an SM can hold a block of it.
   constexpr bool valid(long long smem_per_block) const {

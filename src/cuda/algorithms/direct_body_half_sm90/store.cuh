@@ -341,8 +341,7 @@ struct Store {
       return before;
     }();
     const float sum = exact_sum(
-        kFrames, packed + kAt.exact_at() + static_cast<long long>(filter) * a.taps(),
-        p * a.stride_h - a.pad_top, q * a.stride_w - a.pad_left,
+        kFrames, exact_taps<config>(packed, filter), p * a.stride_h - a.pad_top, q * a.stride_w - a.pad_left,
         [&](int channel, int frame, int row, int column) {
           return frame < config.cache
                      ? load_element<a.x_type>(cache, kCache.input_offset(volume, channel, frame, row, column))

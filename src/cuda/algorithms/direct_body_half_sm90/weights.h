@@ -37,6 +37,21 @@ struct BodyWeights {
     return ((first + filter) * group_channels + channel % group_channels) * taps * folded +
            tap_of(step % taps) * folded + channel / group_channels;
   }
+
+  // The place of a weight: the inverse of source_of().
+  constexpr long long half_of(long long weight) const {
+    const int in_filter = static_cast<int>(weight % (1LL * group_channels * taps * folded));
+    const long long whole = weight / (1LL * group_channels * taps * folded);
+    const int filter = static_cast<int>(whole % group_filters), row = filter % filters;
+    const int channel = in_filter % folded * group_channels + in_filter / (taps * folded);
+    const int tap = in_filter / folded % taps;
+    int step = row_phases * column_phases == 1 ? tap : 0;
+    while (tap_of(step) != tap) ++step;
+    step += channel / channels * taps;
+    const long long tile = whole / group_filters * group_tiles + filter / filters;
+    const int piece = exchanged_piece(row, channel % channels / 8, pieces);
+    return tile * tile_weights + ((1LL * step * filters + row) * pieces + piece) * 8 + channel % 8;
+  }
 };
 
 }  // namespace convtune

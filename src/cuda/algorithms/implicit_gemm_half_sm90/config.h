@@ -177,7 +177,7 @@ struct ImplicitGemmHalfSm90 {
 
   // ---- Packed weights, in halves: [filter block][step][filter][piece, exchanged][8] ----
   constexpr long long block_weights() const { return 1LL * steps() * filters * channels; }
-  constexpr Packed packed() const { return {filter_blocks() * block_weights() / 2, conv.weights(), conv.k}; }
+  constexpr Packed packed() const { return {filter_blocks() * block_weights() / 2, 0, conv.k}; }
   constexpr long long source_of(long long i) const {
     const int row = static_cast<int>(i / channels % filters);
     const int step = static_cast<int>(i / (filters * channels) % steps());
@@ -187,6 +187,15 @@ struct ImplicitGemmHalfSm90 {
     const int filter = first_filter(block) + row;
     if (filter >= end_filter(block) || channel >= depth()) return -1;
     return (static_cast<long long>(filter) * depth() + channel) * taps() + step / channel_blocks();
+  }
+  // The place of a weight: the inverse of source_of().
+  constexpr long long half_of(long long weight) const {
+    const int channel = static_cast<int>(weight / taps() % depth());
+    const int filter = static_cast<int>(weight / taps() / depth()), in_group = filter % conv.group_filters();
+    const int step = static_cast<int>(weight % taps()) * channel_blocks() + channel / channels;
+    const int block = filter / conv.group_filters() * group_blocks() + in_group / filters;
+    const int row = in_group % filters, piece = exchanged(row, channel % channels / 8);
+    return block * block_weights() + ((1LL * step * filters + row) * pieces() + piece) * 8 + channel % 8;
   }
 
   // Tells whether the kernel compiles without spilling and a multiprocessor can hold a block of it.
