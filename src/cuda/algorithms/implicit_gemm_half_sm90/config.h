@@ -11,6 +11,7 @@ namespace convtune {
 
 struct ImplicitGemmHalfSm90 {
   ConvExtents conv;
+  int cache = 0;  // for the problem: frames before x's first that are another tensor's
   int consumers = 2, row_blocks = 1, filters = 128, channels = 64, stages = 4;
   bool ping_pong = false;
   int cluster = 1, split = 1;
@@ -19,6 +20,7 @@ struct ImplicitGemmHalfSm90 {
   template <class Self, class F>
   static constexpr void visit(Self& self, F&& field) {
     field("conv", self.conv);
+    field("cache", self.cache);
     field("consumers", self.consumers, 1, 3, "warpgroups that multiply");
     field("row_blocks", self.row_blocks, 1, 2, "blocks of 64 pixels that one of them has sums of");
     field("filters", self.filters, 8, 256, "filters of a tile, a multiple of 8 up to 32, then of 16");
@@ -65,7 +67,13 @@ struct ImplicitGemmHalfSm90 {
   constexpr int tile_rows() const { return 64 * row_blocks * (ping_pong ? 1 : consumers); }
   constexpr int group_blocks() const { return ceil_div(conv.group_filters(), filters); }
   constexpr int filter_blocks() const { return conv.groups * group_blocks(); }
-  constexpr long long row_tiles() const { return ceil_div(pixels(), tile_rows()); }
+  // With a cache a tile is of one frame, since its taps read the cache or x, and the last of a frame may have
+  // fewer pixels.
+  constexpr int frame_pixels() const { return conv.p * conv.q; }
+  constexpr int frame_tiles() const { return ceil_div(frame_pixels(), tile_rows()); }
+  constexpr long long row_tiles() const {
+    return cache > 0 ? 1LL * conv.n * conv.z * frame_tiles() : ceil_div(pixels(), tile_rows());
+  }
   constexpr long long tiles() const {
     return ceil_div(row_tiles(), cluster) * filter_blocks();
   }  // per cluster
@@ -80,7 +88,13 @@ struct ImplicitGemmHalfSm90 {
     return (group(tile) + 1) * conv.group_filters();
   }
   constexpr int first_pixel(int tile, int rank) const {
-    return (tile / filter_blocks() * cluster + (split > 1 ? 0 : rank)) * tile_rows();
+    const int at = tile / filter_blocks() * cluster + (split > 1 ? 0 : rank);
+    return cache > 0 ? at / frame_tiles() * frame_pixels() + at % frame_tiles() * tile_rows()
+                     : at * tile_rows();
+  }
+  constexpr int end_pixel(int first) const {  // for the tile that begins there
+    const int all = static_cast<int>(pixels());
+    return cache > 0 ? lesser((first / frame_pixels() + 1) * frame_pixels(), all) : all;
   }
   constexpr int threads() const { return 128 * (consumers + 1); }
   constexpr int sums() const { return row_blocks * filters / 2; }  // registers of a thread

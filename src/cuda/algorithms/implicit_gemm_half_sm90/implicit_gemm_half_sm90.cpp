@@ -91,14 +91,26 @@ TensorMaps maps_of(const ImplicitGemmHalfSm90& kernel) {
     };
     const std::uint64_t frame = pixel * wide(a.w) * wide(a.h);
     if (a.has_depth()) {
-      add_extent(a.d, frame), walk_over(-a.pad_front, kernel.corner_behind(), a.stride_d);
+      // With a cache a corner is the tap's own frame, anywhere before the first or behind the last.
+      const bool any = kernel.cache > 0;
+      const int most = kernel.most_corner();
+      add_extent(a.d, frame);
+      walk_over(any ? -most : -a.pad_front, any ? most - 1 : kernel.corner_behind(), a.stride_d);
       add_extent(a.n, frame * wide(a.d));
     } else {
       add_extent(a.n, frame);
       if (a.groups > 1) add_extent(a.groups, 2 * wide(kernel.depth())), walk_over(0, 0, 1);
     }
   }
-  return {"convtune::implicit_gemm_half_sm90::Maps", {{Operand::x, {x}}}};
+  TensorMaps maps{"convtune::implicit_gemm_half_sm90::Maps", {{Operand::x, {x}}}};
+  if (kernel.cache > 0) {
+    TensorMapLayout cache = x;
+    cache.extents[3] = wide(kernel.cache);
+    cache.strides[3] = cache.strides[2] * wide(kernel.cache);
+    maps.type = "convtune::implicit_gemm_half_sm90::MapsWithCache";
+    maps.groups.push_back({Operand::cache, {cache}});
+  }
+  return maps;
 }
 
 // Filters of a tile that leave few idle: a part of them all, and what multiplies best.
@@ -119,16 +131,22 @@ class ImplicitGemmHalf final : public KernelAlgorithmOf<ImplicitGemmHalfSm90> {
   ImplicitGemmHalf() : KernelAlgorithmOf("implicit_gemm_half_sm90") {}
 
  private:
+  static ImplicitGemmHalfSm90 plain(const Computed& a) {
+    return {.conv = extents_of(a), .cache = static_cast<int>(a.cache)};
+  }
+  ImplicitGemmHalfSm90 kernel_of(const Computed& a, const Config& config) const override {
+    return from_config(config, plain(a));
+  }
   bool has_depth() const override { return true; }
   bool stores_between() const override { return true; }
   ChannelsLast channels_last() const override { return {.x = true, .y = true}; }
   Support takes(const Computed& a, const DeviceInfo& device) const override {
-    if (Support support = first_refusal({needs_sm90(device), takes_half_frames(a), takes_wide_groups(a),
-                                         takes_channels_in_eights(a), fits_extents(a)});
+    if (Support support = first_refusal({needs_sm90(device), takes_half_frames_and_caches(a),
+                                         takes_wide_groups(a), takes_channels_in_eights(a), fits_extents(a)});
         !support)
       return support;
     if (a.has_depth() && a.groups > 1) return Support::no("in three dimensions it is for one group only");
-    if (!ImplicitGemmHalfSm90{.conv = extents_of(a)}.can_walk())
+    if (!plain(a).can_walk())
       return Support::no(
           "TMA walks over images by strides up to 8, from at most 128 pixels outside to at most 128 inside, "
           "and over filters of up to 256 pixels; of several groups or frames from 16 pixels, and of 32");
@@ -150,9 +168,12 @@ class ImplicitGemmHalf final : public KernelAlgorithmOf<ImplicitGemmHalfSm90> {
                     kMostStages, kernel.steps(), sm90_smem_per_block()));
   }
   LaunchPlan launch(const ImplicitGemmHalfSm90& kernel, const DeviceInfo& device) const override {
-    std::vector<Argument> arguments = {maps_of(kernel), Pointer{Operand::x, "const void*"},
-                                       Pointer{Operand::packed}, Pointer{Operand::y, "void*"},
-                                       Pointer{Operand::residual, "const void*"}};
+    std::vector<Argument> arguments = {maps_of(kernel),
+                                       Pointer{Operand::x, "const void*"},
+                                       Pointer{Operand::packed},
+                                       Pointer{Operand::y, "void*"},
+                                       Pointer{Operand::residual, "const void*"},
+                                       Pointer{Operand::cache, "const void*"}};
     return plan_of(kernel, device, {blocks_of(kernel, device.units)}, std::move(arguments));
   }
   TileWork counted(const ImplicitGemmHalfSm90& kernel) const override { return work_of(kernel); }
@@ -178,7 +199,7 @@ class ImplicitGemmHalf final : public KernelAlgorithmOf<ImplicitGemmHalfSm90> {
         return;
       }
     };
-    ImplicitGemmHalfSm90 kernel{.conv = extents_of(a)};
+    ImplicitGemmHalfSm90 kernel = plain(a);
     const int rest = kernel.depth() % 64;
     for (const int filters : filters_of(kernel.conv.group_filters()))
       for (const int channels : {64, 32}) {

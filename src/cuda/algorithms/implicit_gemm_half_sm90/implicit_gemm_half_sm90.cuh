@@ -114,9 +114,9 @@ __device__ __forceinline__ void add_up(Sums<config>& sums, int rank, unsigned sm
 }
 
 template <ImplicitGemmHalfSm90 config>
-__device__ void consume(const unsigned short* __restrict__ x, const float* __restrict__ packed,
-                        unsigned short* __restrict__ y, const unsigned short* __restrict__ residual,
-                        unsigned smem, int consumer) {
+__device__ void consume(const unsigned short* __restrict__ x, const unsigned short* __restrict__ cache,
+                        const float* __restrict__ packed, unsigned short* __restrict__ y,
+                        const unsigned short* __restrict__ residual, unsigned smem, int consumer) {
   constexpr auto kAt = config.smem();
   constexpr Packed kPacked = config.packed();
   constexpr bool kShares = config.split > 1;
@@ -139,8 +139,11 @@ __device__ void consume(const unsigned short* __restrict__ x, const float* __res
   Sums<config> sums;
 #pragma unroll 1
   for (; tile < place.kTiles; tile += tile_step) {
-    const S store{config.first_pixel(tile, place.rank) + first_row + 16 * warp, config.first_filter(tile),
+    const int first_pixel = config.first_pixel(tile, place.rank);
+    const S store{first_pixel + first_row + 16 * warp,
+                  config.first_filter(tile),
                   config.end_filter(tile),
+                  config.end_pixel(first_pixel),
                   smem + kAt.staging + (consumer * 4 + warp) * ImplicitGemmHalfSm90::kStagingBytes,
                   smem + kAt.residuals + (consumer * 4 + warp) * config.residual_bytes() +
                       static_cast<int>(threadIdx.x) % 32 * 16};
@@ -155,7 +158,8 @@ __device__ void consume(const unsigned short* __restrict__ x, const float* __res
     if constexpr (kShares) add_up<config>(sums, place.rank, smem, consumer);
     if (!finite) {
       if (!kShares || place.rank == 0)
-        store_exact<config>(x, packed, residual, y, store.first_pixel, store.first_filter, store.end_filter);
+        store_exact<config>(x, cache, packed, residual, y, store.first_pixel, store.first_filter,
+                            store.end_filter, store.end_pixel);
       continue;
     }
     for_constants<0, S::kAll>([&](auto index) {
@@ -171,9 +175,9 @@ __device__ void consume(const unsigned short* __restrict__ x, const float* __res
 
 template <ImplicitGemmHalfSm90 config>
 __global__ void __cluster_dims__(config.cluster_blocks(), 1, 1) __launch_bounds__(config.threads(), 1)
-    implicit_gemm_half_sm90(const __grid_constant__ Maps maps, const void* __restrict__ x,
+    implicit_gemm_half_sm90(const __grid_constant__ MapsOf<config> maps, const void* __restrict__ x,
                             const float* __restrict__ packed, void* __restrict__ y,
-                            const void* __restrict__ residual) {
+                            const void* __restrict__ residual, const void* __restrict__ cache) {
   extern __shared__ __align__(1024) unsigned char memory[];
   constexpr auto kAt = config.smem();
   constexpr bool kClusters = config.cluster_blocks() > 1;
@@ -194,14 +198,16 @@ __global__ void __cluster_dims__(config.cluster_blocks(), 1, 1) __launch_bounds_
     if constexpr (R::kMove) ptx::leave_registers<R::kLoading>();
     const auto* const weights = reinterpret_cast<const unsigned*>(packed);
     if constexpr (!config.aligned)
-      load_anywhere<config>(static_cast<const unsigned short*>(x), weights, smem);
+      load_anywhere<config>(static_cast<const unsigned short*>(x), static_cast<const unsigned short*>(cache),
+                            weights, smem);
     else if (__shfl_sync(0xffffffff, threadIdx.x / 32 % 4, 0) == 0)
       load<config>(maps, weights, smem);
     if constexpr (config.split > 1) ptx::cluster_sync();  // as in add_up()
   } else {
     if constexpr (R::kMove) ptx::take_registers<R::kMultiplying>();
-    consume<config>(static_cast<const unsigned short*>(x), packed, static_cast<unsigned short*>(y),
-                    static_cast<const unsigned short*>(residual), smem, warpgroup);
+    consume<config>(static_cast<const unsigned short*>(x), static_cast<const unsigned short*>(cache), packed,
+                    static_cast<unsigned short*>(y), static_cast<const unsigned short*>(residual), smem,
+                    warpgroup);
   }
   if constexpr (kClusters) ptx::cluster_sync();  // nobody reaches into this block any more
 }

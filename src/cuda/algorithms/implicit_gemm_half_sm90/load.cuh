@@ -12,6 +12,19 @@ namespace convtune::implicit_gemm_half_sm90 {
 struct Maps {
   ptx::TensorMap x;
 };
+struct MapsWithCache : Maps {
+  ptx::TensorMap cache;
+};
+template <bool kWithCache>
+struct MapsThat {
+  using Are = Maps;
+};
+template <>
+struct MapsThat<true> {
+  using Are = MapsWithCache;
+};
+template <ImplicitGemmHalfSm90 config>
+using MapsOf = typename MapsThat<(config.cache > 0)>::Are;
 
 // A block's place, and the tiles that it takes:
 //   for (int tile = place.first_tile; tile < place.kTiles; tile += place.tile_step)
@@ -50,9 +63,21 @@ __device__ void bring_weights(const unsigned* __restrict__ packed, const Place<c
     ptx::bulk_copy_to_shared_if(to, from, kPart, full, mine);
 }
 
+// A tap of a tile of one frame, from the tensor that has the frame where the tap is.
+template <ImplicitGemmHalfSm90 config>
+__device__ __forceinline__ void load_frame(const MapsOf<config>& maps, unsigned to,
+                                           const ImplicitGemmHalfSm90::Pixel& first, int step, unsigned full,
+                                           bool mine) {
+  const int frame = first.frame + config.tap_frame(step);
+  const bool before = frame < 0;
+  ptx::load_frame_pixels_if(to, before ? &maps.cache : &maps.x, config.first_channel(step), first.column,
+                            first.row, before ? frame + config.cache : frame, first.image,
+                            config.tap_column(step), config.tap_row(step), 0, full, mine);
+}
+
 // By one warp, of which one thread does it.
 template <ImplicitGemmHalfSm90 config>
-__device__ void load(const Maps& maps, const unsigned* __restrict__ packed, unsigned smem) {
+__device__ void load(const MapsOf<config>& maps, const unsigned* __restrict__ packed, unsigned smem) {
   constexpr auto kAt = config.smem();
   const Place<config> place;
   const bool mine = threadIdx.x % 32 == 0;
@@ -72,6 +97,8 @@ __device__ void load(const Maps& maps, const unsigned* __restrict__ packed, unsi
         ptx::load_rows_once_if(to, &maps.x, config.first_channel(step), pixel, full, mine);
       else if constexpr (config.pointwise())
         ptx::load_rows_if(to, &maps.x, config.first_channel(step), pixel, full, mine);
+      else if constexpr (config.cache > 0)
+        load_frame<config>(maps, to, first, step, full, mine);
       else if constexpr (config.conv.has_depth())
         ptx::load_frame_pixels_if(to, &maps.x, config.first_channel(step), first.column, first.row,
                                   first.frame, first.image, config.tap_column(step), config.tap_row(step),
@@ -89,10 +116,18 @@ __device__ void load(const Maps& maps, const unsigned* __restrict__ packed, unsi
   }
 }
 
-// As above, for an x that may begin anywhere, by a warpgroup: an element at a time.
+// The cache as a tensor.
 template <ImplicitGemmHalfSm90 config>
-__device__ void load_anywhere(const unsigned short* __restrict__ x, const unsigned* __restrict__ packed,
-                              unsigned smem) {
+__device__ constexpr ConvExtents cache_of() {
+  ConvExtents before = config.conv;
+  before.d = config.cache;
+  return before;
+}
+
+// As load(), for an x that may begin anywhere, by a warpgroup: an element at a time.
+template <ImplicitGemmHalfSm90 config>
+__device__ void load_anywhere(const unsigned short* __restrict__ x, const unsigned short* __restrict__ cache,
+                              const unsigned* __restrict__ packed, unsigned smem) {
   constexpr auto kAt = config.smem();
   constexpr ConvExtents a = config.conv;
   const Place<config> place;
@@ -115,13 +150,16 @@ __device__ void load_anywhere(const unsigned short* __restrict__ x, const unsign
         at.row += config.tap_row(step), at.column += config.tap_column(step);
         at.frame += config.tap_frame(step);
         const int channel = config.first_channel(step) + 8 * piece;
-        const bool inside = at.image < a.n && at.frame >= 0 && at.frame < a.d && at.row >= 0 &&
+        const bool inside = at.image < a.n && at.frame >= -config.cache && at.frame < a.d && at.row >= 0 &&
                             at.row < a.h && at.column >= 0 && at.column < a.w && channel < config.depth();
         unsigned words[4] = {0, 0, 0, 0};
         if (inside) {
+          const int first_channel = config.group(tile) * config.depth() + channel;
           const unsigned short* const from =
-              x + a.input_offset(at.image, config.group(tile) * config.depth() + channel, at.frame, at.row,
-                                 at.column);
+              config.cache > 0 && at.frame < 0
+                  ? cache + cache_of<config>().input_offset(at.image, first_channel, at.frame + config.cache,
+                                                            at.row, at.column)
+                  : x + a.input_offset(at.image, first_channel, at.frame, at.row, at.column);
 #pragma unroll
           for (int j = 0; j < 4; ++j) words[j] = from[2 * j] | static_cast<unsigned>(from[2 * j + 1]) << 16;
         }

@@ -41,8 +41,10 @@ struct Part {
   static constexpr int kPieces = kFilters / 8;               // per pixel
   static constexpr int kItems = ceil_div(16 * kPieces, 32);  // of a thread
   static constexpr int kPixels = static_cast<int>(config.pixels());
-  int pixel, filter, end_filter;
+  int pixel, filter, end_filter, end_pixel;
   unsigned staging;
+
+  __device__ int end() const { return config.cache > 0 ? end_pixel : kPixels; }
 
   __device__ long long output(int row, int column) const {
     return config.output_of(pixel + row, filter + column);
@@ -57,7 +59,7 @@ struct Part {
   __device__ Item item(int index) const {
     const int i = index * 32 + static_cast<int>(threadIdx.x) % 32, row = i / kPieces,
               column = i % kPieces * 8;
-    const bool real = i < 16 * kPieces && pixel + row < kPixels && filter + column < end_filter;
+    const bool real = i < 16 * kPieces && pixel + row < end() && filter + column < end_filter;
     return {row, column, real && (!a.lies.between() || output(row, column) >= 0)};
   }
 
@@ -124,7 +126,7 @@ struct Part {
 #pragma unroll 1
     for (int i = static_cast<int>(threadIdx.x) % 32; i < 16 * kFilters; i += 32) {
       const int row = i / kFilters, column = i % kFilters;
-      if (pixel + row >= kPixels || filter + column >= end_filter) continue;
+      if (pixel + row >= end() || filter + column >= end_filter) continue;
       if (a.lies.between() && output(row, column) < 0) continue;
       const float sum = __uint_as_float(ptx::ld_shared(at(row, column)));
       float other = 0;
@@ -142,14 +144,15 @@ template <ImplicitGemmHalfSm90 config>
 struct Store {
   static constexpr int kParts = config.parts(), kAll = config.row_blocks * kParts;
   static constexpr bool kLoadsAhead = config.residual_bytes() > 0;
-  int first_pixel, first_filter, end_filter;
+  int first_pixel, first_filter, end_filter, end_pixel;
   unsigned staging, residuals;  // the latter this thread's own: of a part and of the next
 
   template <int kIndex>
   __device__ Part<config, config.part_filters(kIndex % kParts), Biases<config>::has(kIndex % kParts)> part()
       const {
     return {first_pixel + kIndex / kParts * 64,
-            first_filter + kIndex % kParts * ImplicitGemmHalfSm90::kStoredFilters, end_filter, staging};
+            first_filter + kIndex % kParts * ImplicitGemmHalfSm90::kStoredFilters, end_filter, end_pixel,
+            staging};
   }
   template <int kIndex>
   __device__ unsigned residual_at() const {
@@ -177,24 +180,53 @@ struct Store {
   }
 };
 
+// As exact_output(), where the first frames are the cache's.
+template <ImplicitGemmHalfSm90 config>
+__device__ float exact_with_cache(const unsigned short* __restrict__ x,
+                                  const unsigned short* __restrict__ cache, const float* __restrict__ packed,
+                                  const ImplicitGemmHalfSm90::Pixel& at, int filter, float residual) {
+  constexpr ConvExtents a = config.conv, kCache = cache_of<config>();
+  constexpr Packed kAt = config.packed();
+  constexpr ConvExtents kFrames = [] {
+    ConvExtents whole = config.conv;
+    whole.d += config.cache, whole.pad_front -= config.cache;
+    return whole;
+  }();
+  const float sum = exact_sum(
+      kFrames, exact_taps<config>(packed, filter), at.row * a.stride_h - a.pad_top,
+      at.column * a.stride_w - a.pad_left,
+      [&](int channel, int frame, int row, int column) {
+        return frame < config.cache
+                   ? load_element<a.x_type>(cache, kCache.input_offset(at.image, channel, frame, row, column))
+                   : load_element<a.x_type>(
+                         x, a.input_offset(at.image, channel, frame - config.cache, row, column));
+      },
+      at.frame * a.stride_d - kFrames.pad_front);
+  return finish<config.conv>(sum, packed[kAt.bias_at() + filter], residual);
+}
+
 // Computes these outputs again slowly, where a weight is not finite. By a warp.
 template <ImplicitGemmHalfSm90 config>
-__device__ void store_exact(const unsigned short* __restrict__ x, const float* __restrict__ packed,
-                            const unsigned short* __restrict__ residual, unsigned short* __restrict__ y,
-                            int first_pixel, int first_filter, int end_filter) {
+__device__ void store_exact(const unsigned short* __restrict__ x, const unsigned short* __restrict__ cache,
+                            const float* __restrict__ packed, const unsigned short* __restrict__ residual,
+                            unsigned short* __restrict__ y, int first_pixel, int first_filter, int end_filter,
+                            int end_pixel) {
   constexpr ConvExtents a = config.conv;
 #pragma unroll 1
   for (int i = static_cast<int>(threadIdx.x) % 32; i < config.row_blocks * 16 * config.filters; i += 32) {
     const int row = i / config.filters, filter = first_filter + i % config.filters;
     const int pixel = first_pixel + row / 16 * 64 + row % 16;
-    if (pixel >= static_cast<int>(config.pixels()) || filter >= end_filter) continue;
+    if (pixel >= end_pixel || filter >= end_filter) continue;
     const ImplicitGemmHalfSm90::Pixel at = config.output_at(pixel);
     const long long output = config.output_of(pixel, filter);
     if (a.lies.between() && output < 0) continue;
     float other = 0;
     if constexpr (a.residual) other = load_element<a.y_type>(residual, output);
-    store_element<a.y_type>(
-        y, output, exact_output<config>(x, packed, at.image, filter, at.row, at.column, other, at.frame));
+    if constexpr (config.cache > 0)
+      store_element<a.y_type>(y, output, exact_with_cache<config>(x, cache, packed, at, filter, other));
+    else
+      store_element<a.y_type>(
+          y, output, exact_output<config>(x, packed, at.image, filter, at.row, at.column, other, at.frame));
   }
 }
 
