@@ -39,4 +39,11 @@ inline bool caches_keep(const ConvProblem& a, const DeviceInfo& info) {
   return caches_keep(inputs + outputs + residual, info);
 }
 
+// Tells whether planes of f32 that are read where they lie, a line of each channel in turn, meet: a multiple
+// of a page apart they have those lines in one set of the first cache and in few of the second.
+inline bool planes_meet(const ConvProblem& a) {
+  constexpr std::int64_t kWayBytes = 4096, kManyChannels = 64;
+  return 4 * a.h * a.w % kWayBytes == 0 && a.c / a.groups > kManyChannels;
+}
+
 }  // namespace convtune::cpu

@@ -117,6 +117,7 @@ namespace convtune::cpu {
   ROW(gemm_pixels, 3, "Zen 5", "2026-11-23", "a vector of sums, finished channels last")                     \
   ROW(gemm_planes, 14, "Zen 5", "2026-11-23", "a vector of sums, transposed and finished")                   \
   ROW(gemm_store_amiss, 2.5, "Zen 5", "2026-11-23", "its store past caches that keep it, or through others") \
+  ROW(gemm_met_line, 5, "Zen 3", "2026-11-30", "a line read where it lies, of planes that meet there")       \
   ROW(gemm_window_row, 30, "Zen 5", "2026-11-22", "a row of a window, staged")                               \
   ROW(gemm_copied, 0.15, "Zen 5", "2026-11-22", "an element of it, channels last")                           \
   ROW(gemm_transposed, 1, "Zen 5", "2026-11-22", "an element of it, transposed by vectors")                  \

@@ -97,11 +97,10 @@ double estimate(const ConvProblem& problem, const DeviceInfo& info, const Direct
   if (config.staged == 0) {
     // Read where it lies, a line of every channel in turn.
     work.add(&CpuCosts::direct_unstaged, read);
-    // Planes a multiple of a page apart meet in one set of the first cache and in few of the second: each
-    // register tile of output channels brings its lines from farther away.
-    constexpr std::int64_t kWayBytes = 4096, kManyChannels = 64, kFloatsALine = kCacheLineBytes / 4;
-    if (4 * problem.h * problem.w % kWayBytes == 0 && e.group_channels > kManyChannels)
+    if (planes_meet(problem)) {
+      constexpr std::int64_t kFloatsALine = kCacheLineBytes / 4;
       work.add(&CpuCosts::direct_met_line, windows * floats * number(e.filter_blocks) / number(kFloatsALine));
+    }
   } else {
     const bool vectorized = problem.layout == Layout::nchw &&
                             (e.words.stride_w == 1 || ((e.words.stride_w == 2 || e.words.stride_w == 4) &&

@@ -114,6 +114,8 @@ double estimate(const ConvProblem& problem, const DeviceInfo& info, const Implic
              : vectorized                   ? &CpuCosts::gemm_transposed
                                             : &CpuCosts::gemm_gathered,
              windows * number(g.window_floats));
+  } else if (problem.layout == Layout::nchw && planes_meet(problem)) {
+    work.add(&CpuCosts::gemm_met_line, words);
   }
   work.share({g.groups * g.batch, g.output_rows, g.tile_rows, g.output_cols, g.tile_cols, g.filter_blocks,
               g.task_filter_blocks});
