@@ -7,6 +7,7 @@ from torch_support import assert_near, torch
 import convtune.torch.backend
 from convtune._contest import Contest
 from convtune.torch.graph import gradients
+from convtune.torch.graph.channels_last import ChannelsLastPass
 from convtune.torch.measure import decide, proof
 
 nn = torch.nn
@@ -198,3 +199,34 @@ def test_a_pass_of_the_callers_runs():
     compiled = torch.compile(torch.nn.Conv2d(3, 4, 3), backend="convtune", options={"post_grad_custom_pre_pass": Pass()})
     compiled(torch.rand(1, 3, 8, 8)).sum().backward()
     assert seen
+
+
+def test_what_channels_last_weights_read_is_cloned_once():
+    """Forward and backward read the same clone; 1x1 weights, which lie in both ways, and what lies channels last are left."""
+    from torch.fx import Graph
+
+    graph, last = Graph(), torch.channels_last_3d
+
+    def tensor(name, size, is_last=False):
+        node = graph.placeholder(name)
+        with torch._subclasses.FakeTensorMode(allow_non_fake_inputs=True):
+            one = torch.empty(size, device="cuda")
+            node.meta["val"] = one.to(memory_format=last) if is_last else one
+        return node
+
+    x, dy, lies = (tensor(name, (2, 8, 4, 4, 4), name == "lies") for name in ("x", "dy", "lies"))
+    w, pointwise = tensor("w", (8, 8, 3, 3, 3), True), tensor("pointwise", (8, 8, 1, 1, 1), True)
+    words = [1] * 3, [1] * 3, [1] * 3, False, [0] * 3, 1
+    aten = torch.ops.aten
+    forward = graph.call_function(aten.convolution.default, (x, w, None, *words))
+    small = graph.call_function(aten.convolution.default, (x, pointwise, None, *words))
+    as_it_lies = graph.call_function(aten.convolution.default, (lies, w, None, *words))
+    backward = graph.call_function(aten.convolution_backward.default, (dy, x, w, None, *words, [True, True, False]))
+    graph.output((forward, small, as_it_lies, backward))
+    laid = ChannelsLastPass()
+    laid(graph)
+    assert laid.copies == 2
+    assert forward.args[0] is backward.args[1] and forward.args[0].args == (x,)
+    assert forward.args[0].meta["val"].is_contiguous(memory_format=last)
+    assert backward.args[0].args == (dy,)
+    assert small.args[0] is x and as_it_lies.args[0] is lies
