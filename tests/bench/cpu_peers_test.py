@@ -4,11 +4,13 @@ seen. What needs NumPy is skipped without it; none of the peers is needed.
 Usage: cpu_peers_test.py [unittest options].
 """
 
+import hashlib
 import importlib.util
 import math
 import os
 import subprocess
 import sys
+import threading
 import time
 import unittest
 from pathlib import Path
@@ -109,6 +111,16 @@ class Turns(unittest.TestCase):
         way = type("Way", (), {"run": staticmethod(lambda: time.sleep(0.02))})
         self.assertGreaterEqual(min(cpu_peers.take_turn(way, 0.01, "wall")), 20000)
         self.assertLess(min(cpu_peers.take_turn(way, 0.01, "thread")), 10000)
+
+    def test_the_threads_clock_refuses_work_of_other_threads(self):
+        def elsewhere():
+            thread = threading.Thread(target=hashlib.sha256, args=(bytes(16 << 20),))
+            thread.start()
+            thread.join()
+
+        way = cpu_libraries.Way(elsewhere, None)
+        self.assertIn("other threads worked", cpu_peers.take_turn(way, 0.01, "thread"))
+        self.assertGreater(min(cpu_peers.take_turn(way, 0.01, "wall")), 0)
 
 
 @unittest.skipUnless(importlib.util.find_spec("numpy"), "NumPy is not here")
