@@ -7,7 +7,7 @@ from torch_compiled_models import FORCE, OURS, block, compiled, fused, images
 from torch_support import assert_near, count, each_device, on_gpu, torch
 
 from convtune._contest import Contest
-from convtune.torch import backend, folding
+from convtune.torch import backend, folding, rewriting
 from convtune.torch.folding import Fold, Folded, refreshing
 from convtune.torch.measure import decide, proof
 from convtune.torch.packed import conv2d_packed
@@ -177,12 +177,12 @@ def test_the_look_at_the_weights_may_come_after_the_launch(may_run_twice):
 def test_another_precision_is_not_the_plans(graphs, monkeypatch, dtype):
     allowed, ran = ["fp32"], []
     monkeypatch.setattr(folding, "allowed_precision", lambda _: allowed[0])
-    real = backend._Rewritten.compiled
+    real = rewriting.Rewritten.compiled
 
     def counted(self, compile, inputs):
         return real(self, lambda *how: lambda *values: ran.append(1) or compile(*how)(*values), inputs)
 
-    monkeypatch.setattr(backend._Rewritten, "compiled", counted)
+    monkeypatch.setattr(rewriting.Rewritten, "compiled", counted)
     model, x = block().to(dtype), images().to(dtype)
     with torch.no_grad():
         run = compiled(model)

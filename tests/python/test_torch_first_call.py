@@ -10,7 +10,7 @@ from torch_support import assert_near, count, torch
 from convtune._contest import Contest
 from convtune.optimize_report import Layer
 from convtune.problem import Problem
-from convtune.torch import backend
+from convtune.torch import backend, rewriting
 from convtune.torch.graph import chains
 from convtune.torch.measure import contests, decide, proof
 from convtune.torch.measure.phases import Phases
@@ -155,3 +155,82 @@ def test_phases_within_phases_count_once(monkeypatch):
     with phases("inner"):
         pass
     assert phases.seconds == {"outer": 6.0, "inner": 5.0}
+
+
+@pytest.fixture
+def traced(monkeypatch):
+    """The graphs that were traced."""
+    seen, real = [], rewriting.captured
+    monkeypatch.setattr(rewriting, "captured", lambda *given: seen.append(1) or real(*given))
+    return seen
+
+
+def test_a_second_process_traces_nothing(held, graphs, traced, tmp_path, monkeypatch):
+    monkeypatch.setenv("CONVTUNE_CACHE_DIR", str(tmp_path))
+    before = first_call()
+    (file,) = (tmp_path / "graphs").iterdir()
+    after = first_call()
+    assert traced == [1] and [count(graph, *OURS) for graph in graphs] == [0, 3, 3]
+    told = [[(one.names, one.calls, one.decision, one.swapped, one.pytorch_us) for one in of.layers] for of in (before, after)]
+    assert told[0] == told[1] and str(before.layers[0].problem) == str(after.layers[0].problem)
+    file.write_bytes(file.read_bytes()[:100])
+    first_call()
+    assert traced == [1, 1]  # and written again
+    contests.forget()
+    first_call()
+    first_call()
+    assert traced == [1, 1, 1]
+
+
+def test_where_nothing_is_ours_a_second_process_traces_nothing(held, traced, tmp_path, monkeypatch):
+    monkeypatch.setenv("CONVTUNE_CACHE_DIR", str(tmp_path))
+    held.outcomes = {"layer": Contest(False, 0.0, -0.1, 0.0, 100.0, 100.0, 10)}
+    first_call()
+    first_call()
+    assert traced == [1]
+
+
+def test_other_weights_are_packed_again(held, traced, tmp_path, monkeypatch):
+    """And other inputs, or a folder that others may write to, are another matter."""
+    monkeypatch.setenv("CONVTUNE_CACHE_DIR", str(tmp_path))
+    first_call()
+    chains._decided.clear()
+    torch._dynamo.reset()
+    model, x = block(), images()
+    with torch.no_grad():
+        for one in model.parameters():
+            one.mul_(1.5)
+        assert_near(compiled(model, None)(x), model(x))
+        assert traced == [1]
+        torch._dynamo.reset()
+        chains._decided.clear()
+        wide = torch.cat([x, x], -1)
+        assert_near(compiled(model, None)(wide), model(wide))
+        assert traced == [1, 1]
+    (tmp_path / "graphs").chmod(0o777)
+    first_call()
+    assert traced == [1, 1, 1]
+
+
+def test_a_graph_with_others_functions_is_not_remembered(held, traced, tmp_path, monkeypatch):
+    monkeypatch.setenv("CONVTUNE_CACHE_DIR", str(tmp_path))
+
+    @torch._dynamo.allow_in_graph
+    def others(x):
+        return x + 1
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.block = block()
+
+        def forward(self, x):
+            return others(self.block(x))
+
+    for _ in range(2):
+        chains._decided.clear()
+        torch._dynamo.reset()
+        model, x = Model().eval(), images()
+        with torch.no_grad():
+            assert_near(compiled(model, None)(x), model(x))
+    assert traced == [1, 1] and not list((tmp_path / "graphs").glob("*"))

@@ -21,33 +21,25 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.fx import GraphModule, Node
+from torch.fx import GraphModule
 
 from .._contest import Contest
-from ..cached import cached_property
 from ..errors import InvalidArgument
 from ..optimize_report import OptimizeReport
 from ..table import microseconds
-from .batches import ANY_BATCH
 from .caches import tag
-from .folding import Fold, Folded, Packing, as_allowed, refreshing
-from .graph.capture import captured
 from .graph.channels_last import ChannelsLastPass
-from .graph.chains import Wanted, decided
+from .graph.chains import Wanted
 from .graph.gradients import GradientPass, convolves
-from .graph.operators.linear import linear_chains
 from .graph.lowering import install
-from .graph.operators.norms import group_coefficients
-from .graph.patterns import Chain, Weights, chains, rewrite
 from .measure.contests import keep, recall
 from .measure.phases import Phases
 from .measure.proof import aside, concrete, key_of_whole, saved_by_layers, whole, whole_step
-from .packed import planned
+from .rewriting import Rewritten, rewritten
 
 __all__ = ["backend", "last_report"]
 
@@ -83,131 +75,6 @@ def _records_gradients(inputs: Sequence[Any]) -> bool:
     return torch.is_grad_enabled() and any(isinstance(one, Tensor) and one.requires_grad for one in inputs)
 
 
-def _fits(chain: Chain, inputs: Sequence[Any]) -> bool:
-    """True where the type of its weights has the digits for the norm that is folded into them."""
-    with torch.no_grad():
-        fits = chain.fold.fits(inputs)
-    return fits is None or bool(fits)
-
-
-def _constant(chain: Chain, plan: str) -> Fold | Packing | None:
-    """The form in which the graph is to hold a chain's weights: packed, where a plan says by which kernel, else
-    folded."""
-    if plan and plan != ANY_BATCH:
-        convolution = planned(plan, chain.x.meta["val"].get_device()).convolution
-        assert convolution is not None
-        return Packing(chain.fold, convolution)
-    return None if chain.fold.as_they_are else chain.fold
-
-
-def _add_constants(
-    traced: GraphModule, wanted: list[tuple[Chain, str]], inputs: Sequence[Any]
-) -> tuple[Folded | None, list[tuple[Node | None, ...]]]:
-    """Packed and folded weights as buffers of the graph, which CUDA graphs read where they lie; and their nodes, by
-    chain. What several chains hold alike (a layer that is called on many pieces) is there once."""
-    constants = [_constant(chain, plan) for chain, plan in wanted]
-    made = list(dict.fromkeys(one for one in constants if one is not None))
-    if not made:
-        return None, [() for _ in wanted]
-    folded = Folded(made, inputs)
-    first = next(node for node in traced.graph.nodes if node.op != "placeholder")
-
-    def node(tensor: Tensor | None, name: str) -> Node | None:
-        if tensor is None:
-            return None
-        traced.register_buffer(name, tensor)
-        with traced.graph.inserting_before(first):
-            return traced.graph.get_attr(name)
-
-    nodes: dict[Any, tuple[Node | None, ...]] = {None: ()}
-    for number, (one, tensors) in enumerate(zip(made, folded.tensors)):
-        nodes[one] = tuple(node(tensor, f"convtune_{number}_{part}") for part, tensor in enumerate(tensors))
-    return folded, [nodes[one] for one in constants]
-
-
-def _name_constants(traced: GraphModule) -> None:
-    """Inductor asks where each of a graph's own tensors is from."""
-    from torch._dynamo.source import ConstantSource
-
-    sources: Any = traced._param_name_to_source
-    for name, _ in [*traced.named_parameters(), *traced.named_buffers()]:
-        sources[name] = ConstantSource(name)
-
-
-@dataclass
-class _Rewritten:
-    """Dynamo's graph with convtune's operators. `read`: the places of the inputs that it takes: parameters that are
-    packed are looked at by `folded` alone, and cost inductor's call nothing. `convolutions_alone`: nothing else of it is
-    convtune's, and nothing is copied for them. `kinds`: of its layers, whatever the batch; `any_batch`: its sizes are
-    symbols."""
-
-    graph: GraphModule
-    original: GraphModule  # Dynamo's
-    folded: Folded | None
-    read: list[int]
-    convolutions_alone: bool
-    kinds: Any
-    any_batch: bool
-
-    def compiled(self, compile: Callable[..., Any], inputs: Sequence[Any]) -> Callable[..., Any]:
-        read, graph = self.read, compile(self.graph, [inputs[at] for at in self.read])
-
-        def call(*inputs: Any) -> Any:
-            return graph(*[inputs[at] for at in read])
-
-        taken = graph if len(read) == len(inputs) else call
-        if self.folded is None:
-            return taken  # type: ignore[no-any-return]
-        index = max((one.get_device() for one in inputs if isinstance(one, Tensor)), default=-1)
-        fresh = refreshing(taken, self.original, self.folded, index >= 0 and self.may_run_twice)
-        planned_in_float32 = (isinstance(one, Packing) and one.fold.dtype is torch.float32 for one in self.folded.folds)
-        return as_allowed(fresh, self.original, index) if any(planned_in_float32) else fresh
-
-    @cached_property
-    def may_run_twice(self) -> bool:
-        """True where two runs give what one gives: nothing is written, no random numbers."""
-        targets = [node.target for node in self.graph.graph.nodes if node.op == "call_function"]
-        operators = [one for one in targets if isinstance(one, torch._ops.OpOverload)]
-        return not any(one._schema.is_mutable or torch.Tag.nondeterministic_seeded in one.tags for one in operators)
-
-
-def _fused(module: GraphModule, inputs: Sequence[Any], wanted: Wanted, phases: Phases) -> _Rewritten | None:
-    """The rewritten graph; None where nothing is convtune's."""
-    global _last
-    with phases("tracing and matching"):
-        traced = captured(module, inputs)
-    places = traced.graph.find_nodes(op="placeholder")
-
-    def is_static(place: int) -> bool:
-        marked = places[place].meta.get("tensor_dict", {}).get("_dynamo_static_input_type")
-        return marked is not None and isinstance(inputs[place], Tensor)
-
-    with phases("tracing and matching"):
-        weights = Weights(traced.graph, is_static)
-        found = chains(traced.graph, weights)
-        found += linear_chains(traced.graph, weights)
-        found = [chain for chain in found if _fits(chain, inputs)]
-    choices, _last, kinds = decided(found, wanted, phases)
-    _log.info("%s", _last)
-    taken = [(chain, line) for chain, line in zip(found, choices) if line is not None]
-    norms = traced.graph.find_nodes(op="call_function", target=group_coefficients)
-    if not norms and not taken:
-        return None
-    with phases("folding and packing"):
-        folded, constants = _add_constants(traced, taken, inputs)
-    for (chain, line), own in zip(taken, constants):
-        chain.put(traced.graph, rewrite(traced.graph, chain, own, line))
-    traced.graph.eliminate_dead_code()
-    read = [at for at, node in enumerate(places) if node.users or not is_static(at)]
-    for at in set(range(len(places))).difference(read):
-        traced.graph.erase_node(places[at])
-    _name_constants(traced)
-    traced.recompile()
-    are_copied = any("convtune" in node.meta for node in traced.graph.nodes)
-    any_batch = any(line == ANY_BATCH for _, line in taken)
-    return _Rewritten(traced, module, folded, read, not norms and not are_copied, (kinds, wanted), any_batch)
-
-
 def backend(
     module: GraphModule,
     inputs: Sequence[Any],
@@ -217,6 +84,7 @@ def backend(
     **more: Any,
 ) -> Callable[..., Any]:
     """A backend of torch.compile, registered as "convtune"."""
+    global _last
     from torch._inductor.compile_fx import compile_fx
 
     wanted, patches = _settings(mode, options)
@@ -236,7 +104,8 @@ def backend(
         )
     else:
         try:
-            result = _fused(module, inputs, wanted, phases)
+            result, _last = rewritten(module, inputs, wanted, phases)
+            _log.info("%s", _last)
         except Exception:
             if wanted.force:
                 raise
@@ -321,7 +190,7 @@ def _gradients(
     return ours if _is_proven(outcome) else None
 
 
-def _of_another_batch(result: _Rewritten) -> Contest | None:
+def _of_another_batch(result: Rewritten) -> Contest | None:
     """The verdict on the same layers of another batch, for a graph that takes any: without numbers, which were the other's."""
     kept = _kept.get(result.kinds) if result.any_batch else None
     if kept is None:
@@ -330,7 +199,7 @@ def _of_another_batch(result: _Rewritten) -> Contest | None:
     return Contest(kept)
 
 
-def _must_be_proven(result: _Rewritten, wanted: Wanted) -> bool:
+def _must_be_proven(result: Rewritten, wanted: Wanted) -> bool:
     """True where the graph must be measured beside inductor's own; the report says why not."""
     if wanted.force or wanted.whole is False:
         return False

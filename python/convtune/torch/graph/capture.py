@@ -17,7 +17,7 @@ from .operators.norms import NormsAsTheyLie, take_offsets
 from .operators.pools import PoolsByRows
 from .operators.tidy import tidied
 
-__all__ = ["captured"]
+__all__ = ["as_dynamo_says", "captured"]
 
 aten: Any = torch.ops.aten
 _HALF = (torch.float16, torch.bfloat16)
@@ -38,10 +38,15 @@ def captured(module: GraphModule, inputs: Sequence[Any]) -> GraphModule:
     take_offsets(traced.graph)
     traced.meta.update(module.meta)
     traced.__dict__["_param_name_to_source"] = {}
-    for old, new in zip(module.graph.find_nodes(op="placeholder"), traced.graph.find_nodes(op="placeholder")):
+    as_dynamo_says(module.graph.find_nodes(op="placeholder"), traced.graph.find_nodes(op="placeholder"))
+    return traced
+
+
+def as_dynamo_says(placeholders: Sequence[Any], own: Sequence[Any]) -> None:
+    """Notes at our graph's placeholders what Dynamo notes at its own."""
+    for old, new in zip(placeholders, own):
         new.meta.update({name: old.meta[name] for name in ("tensor_dict",) if name in old.meta})
         new._dynamo_source = getattr(old, "_dynamo_source", None)
-    return traced
 
 
 def _traced(module: GraphModule, inputs: Sequence[Any], turned: list[int]) -> GraphModule:

@@ -84,9 +84,9 @@ def _forced(fused: Fused) -> str | None:
 
 def decided(
     found: list[Chain], wanted: Wanted, phases: Phases
-) -> tuple[list[str | None], OptimizeReport, frozenset[Any]]:
-    """For each chain what the operator's `choices` are, or None: PyTorch's; the table; and the kinds of layers with their
-    numbers, which are the same for graphs that differ in the batch. A chain of symbolic sizes is decided as the same of another batch was, else
+) -> tuple[list[str | None], OptimizeReport, frozenset[Any], list[tuple[str, str]]]:
+    """For each chain what the operator's `choices` are, or None: PyTorch's; the table; the kinds of layers with their
+    numbers, which are the same for graphs that differ in the batch; and each row's kind in words, and device. A chain of symbolic sizes is decided as the same of another batch was, else
     by the sizes of the example, and then planned for whatever size comes."""
     with torch.no_grad():
         kinds: dict[Any, tuple[Layer, list[Fused]]] = {}
@@ -130,4 +130,5 @@ def decided(
     devices = ", ".join(sorted({str(key[1]) for key in kinds}))
     report = OptimizeReport(devices, False, layers, mode="convtune", pytorch=str(torch.__version__))
     report.seconds = phases.seconds
-    return choices, report, frozenset(Counter(batches[key] for key in keys if key is not None).items())
+    in_words = [(members[0].kind, str(members[0].device)) for _, members in kinds.values()]
+    return choices, report, frozenset(Counter(batches[key] for key in keys if key is not None).items()), in_words

@@ -15,7 +15,7 @@ from .contests import keep_layers, keep_number, key_of, recall_layers, recall_nu
 from .decide import decide, device_of, planned_together
 from .phases import Phases
 
-__all__ = ["decide_graph"]
+__all__ = ["decide_graph", "known"]
 
 _CONTESTS_SECONDS = 4.0  # for all layers together; each has its ten rounds, which decide what is far ahead
 # Fields of a Layer that a contest fills, which are kept.
@@ -33,6 +33,18 @@ def _recalled(layers: list[Layer], key: str) -> bool:
     for layer, row in zip(layers, rows):
         vars(layer).update(row)
     return True
+
+
+def _key(layers: list[tuple[Layer, list[Any]]], min_gain: float) -> str:
+    """The key of what is decided of them, by their plans, whose kernels are compiled."""
+    plans = planned_together(layers)
+    kinds = [(seen[0].kind, layer.calls, plan) for (layer, seen), plan in zip(layers, plans)]
+    return key_of(f"graph {kinds} {min_gain}", fingerprint(device_of(layers[0][1][0])), layers[0][1][0].device)
+
+
+def known(layers: list[tuple[Layer, list[Any]]], min_gain: float) -> list[dict[str, Any]] | None:
+    """What was decided of the layers of a graph, a row each; None where that is to be done, for other plans, too."""
+    return recall_layers(_key(layers, min_gain)) if layers else []
 
 
 def _begun(run: Any) -> Thread | None:
@@ -61,14 +73,12 @@ def decide_graph(
     if not layers:
         return
     device, fused = device_of(layers[0][1][0]), layers[0][1][0]
-    kinds = [(seen[0].kind, layer.calls) for layer, seen in layers]
 
     def key() -> str:
         with phases("plans and kernels"):
-            plans = planned_together(layers)
-        return key_of(f"graph {[(*kind, plan) for kind, plan in zip(kinds, plans)]} {min_gain}", fingerprint(device), fused.device)
+            return _key(layers, min_gain)
 
-    seen_before = key_of(f"kinds {kinds}", fingerprint(device), fused.device)
+    seen_before = key_of(f"kinds {[(seen[0].kind, layer.calls) for layer, seen in layers]}", fingerprint(device), fused.device)
     if fused.device.type == "cuda" and not recall_number(seen_before):
         compiling = _begun(lambda: planned_together(layers))
         with phases("cuDNN's search, kernels meanwhile"):
