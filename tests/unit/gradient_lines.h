@@ -28,6 +28,7 @@ inline std::vector<const char*> transposed_lines() {
       "mb1ic16ih6oc8kh1sh2 layout=nhwc dir=transposed",
       "mb1g2ic32id3ih4iw5oc16kd3kh5kw3sd2sh2sw2pd1ph2pw1 dir=transposed",
       "mb2g2ic32ih7iw6oc24kh3kw5sh2sw3ph1pw2dh1dw0 dir=transposed bias=0",
+      "mb2g4ic32ih5iw6oc64kh3kw3sh2sw2ph1pw1 layout=nhwc dir=transposed act=relu residual=1",
       // Depthwise: residues with taps and without, strides along one axis, dilations, rows of any width.
       "g16mb2ic16ih7iw6oc16kh3kw3sh2sw2ph1pw1 layout=nhwc dir=transposed act=relu",
       "g24mb2ic24ih6oc24oh12kh5sh2ph2 layout=nhwc dir=transposed residual=1",

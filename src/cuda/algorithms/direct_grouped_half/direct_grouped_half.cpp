@@ -63,7 +63,10 @@ TileWork work_of(const DirectGroupedHalf& a) {
     work.store.waits += 6.0 * ceil_div(a.strips(), a.strip_warps());
   }
   // In words of 4 bytes. An odd number of eights leaves sectors in halves.
-  const double whole = a.chunks() == 1 ? 1.0 * a.tile_columns() * conv.k : a.filters;
+  const bool between = conv.lies.between();
+  const double beside = conv.lies.residues() > 1 ? lesser(a.filters, conv.group_results()) : a.filters;
+  const double whole = between ? beside : a.chunks() == 1 ? 1.0 * a.tile_columns() * conv.k : a.filters;
+  if (between) work.store.instructions += 10.0 * a.strips() * a.rows * eights;
   store_in_pieces(work, outputs_of(conv) / work.tiles / 2, (a.eights % 2 == 0 ? whole : 8.0 * a.eights) / 2);
   return work;
 }
@@ -121,6 +124,7 @@ class DirectGroupedHalfAlgorithm final : public KernelAlgorithmOf<DirectGroupedH
  private:
   ChannelsLast channels_last() const override { return {.x = true, .y = true}; }
   bool has_depth() const override { return true; }
+  bool stores_between() const override { return true; }
   Support takes(const Computed& a, const DeviceInfo& device) const override {
     if (Support support = first_refusal({needs_sm80(device), takes_half_frames(a)}); !support) return support;
     if (a.groups == 1) return Support::no("it is for several groups");

@@ -161,7 +161,7 @@ __global__ void __launch_bounds__(config.threads(), config.blocks)
     ptx::cp_async_wait_group<0>();
     __syncthreads();  // the tile has come, and nobody needs the one before
     const Part<config> part(tile);
-    const long long image = static_cast<long long>(part.frame) * (a.p * a.q * a.k);
+    const long long image = output.image_of(part.frame);
     const int first_strip = warp / config.parts();
     const auto row_of = [&](int strip) { return part.p() + strip / config.across * config.rows; };
     const auto column_of = [&](int strip) { return part.q() + strip % config.across * 8; };

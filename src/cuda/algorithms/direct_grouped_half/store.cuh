@@ -1,5 +1,6 @@
 // How direct_grouped_half.cuh stores a warp's sums: strips of outputs, finished, rounded and gathered in
 // shared memory, where the residual waits, and from there in pieces of 16 bytes where the output allows it.
+// Outputs may be residues of a stride, which lie between each other.
 #pragma once
 
 #include "cuda/algorithms/direct_grouped_half/config.h"
@@ -15,21 +16,44 @@ using Sums = float[config.eights][config.depth()][4];
 template <DirectGroupedHalf config>
 struct Output {
   static constexpr ConvExtents a = config.conv;
-  static constexpr bool kWords = config.aligned && a.k % 2 == 0, kPiecewise = config.aligned && a.k % 8 == 0;
+  static constexpr int kBeside = a.lies.between() ? a.group_results() : a.k;  // filters of a pixel, at least
+  static constexpr bool kWords = config.aligned && kBeside % 2 == 0,
+                        kPiecewise = config.aligned && kBeside % 8 == 0;
   const unsigned short* residual;
   unsigned short* y;
   int first_filter;
   unsigned staging;
   float bias[config.eights][2];
 
-  __device__ static bool exists(int p, int q, int filter) {
+  // What the following call `image`: where the outputs of a frame begin, or its number.
+  __device__ static long long image_of(int frame) {
+    return a.lies.between() ? frame : static_cast<long long>(frame) * (a.p * a.q * a.k);
+  }
+  // Offset in y; of a residue negative where y has no such element.
+  __device__ static long long offset_of(long long image, int p, int q, int filter) {
+    if constexpr (!a.lies.between())
+      return image + (p * a.q + q) * a.k + filter;
+    else
+      return a.stored_offset(static_cast<int>(image) / a.z, filter, static_cast<int>(image) % a.z, p, q);
+  }
+  __device__ static bool exists(int p, int q, int filter, long long offset) {
     return (a.p % config.tile_rows() == 0 || p < a.p) && (a.q % config.tile_columns() == 0 || q < a.q) &&
-           (a.k % config.filters == 0 || filter < a.k);
+           (a.k % config.filters == 0 || filter < a.k) && (!a.lies.between() || offset >= 0);
   }
   // Two of a residual, as a word.
   __device__ __forceinline__ unsigned more(long long image, int p, int q, int filter) const {
-    const unsigned short* const from = residual + image + (p * a.q + q) * a.k + filter;
-    if (!exists(p, q, filter)) return 0;
+    if constexpr (a.lies.between() && !kWords) {  // of two residues
+      unsigned word = 0;
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const long long at = offset_of(image, p, q, filter + i);
+        if (exists(p, q, filter + i, at)) word |= static_cast<unsigned>(residual[at]) << 16 * i;
+      }
+      return word;
+    }
+    const long long offset = offset_of(image, p, q, filter);
+    if (!exists(p, q, filter, offset)) return 0;
+    const unsigned short* const from = residual + offset;
     if constexpr (kWords) return *reinterpret_cast<const unsigned*>(from);
     return from[0] | (filter + 1 < a.k ? static_cast<unsigned>(from[1]) << 16 : 0);
   }
@@ -57,8 +81,8 @@ struct Output {
       const int i = begin + lane, eight = i % kEights, filter = first_filter + 8 * eight;
       const int row = first + i / (8 * kEights) * step, column = i / kEights % 8;
       if (kAll % 32 != 0 && i >= kAll) break;
-      f(staged(row, column, eight), image + ((p + row) * a.q + q + column) * a.k + filter,
-        exists(p + row, q + column, filter));
+      const long long offset = offset_of(image, p + row, q + column, filter);
+      f(staged(row, column, eight), offset, exists(p + row, q + column, filter, offset));
     }
   }
   // A strip's residual on its way to where its outputs will be staged, a group of copies.
@@ -125,9 +149,9 @@ struct Output {
         const int row = m + i / (8 * kFilters) * config.depth(), column = i / kFilters % 8;
         const int filter = i % kFilters;
         const unsigned bits = ptx::ld_shared_u16(staged(row, column, filter / 8) + filter % 8 * 2);
-        if (exists(p + row, q + column, first_filter + filter))
-          y[image + ((p + row) * a.q + q + column) * a.k + first_filter + filter] =
-              static_cast<unsigned short>(bits);
+        const long long offset = offset_of(image, p + row, q + column, first_filter + filter);
+        if (exists(p + row, q + column, first_filter + filter, offset))
+          y[offset] = static_cast<unsigned short>(bits);
       }
     }
   }
