@@ -253,7 +253,7 @@ def main():
     parser.add_argument("--at-once", type=int, default=AT_ONCE, metavar="N",
                         help="processes that compile at the same time")  # fmt: skip
     parser.add_argument("--deadline", type=float, default=math.inf,
-                        help="seconds: a way that is not ready after three quarters of them is left out")  # fmt: skip
+                        help="seconds: a way that is not ready after 85 % of them is left out")  # fmt: skip
     parser.add_argument("--top", type=int, default=25, help="kernels that are printed")
     parser.add_argument("--json", help="a folder, for one file a model")
     parser.add_argument("--device", default="cuda", help="cpu: to see that it works")
@@ -279,7 +279,7 @@ def main():
     for some in [list(models)] if args.together else [[name] for name in models]:
         workers = {name: [worker(way, name, models[name], args) for way in ways] for name in some}
         every = [one for of in workers.values() for one in of]
-        make_ready(every, args.at_once, START + 0.75 * args.deadline, lambda one: look(one, args.top))
+        make_ready(every, args.at_once, START + 0.85 * args.deadline, lambda one: look(one, args.top))
         for name in some:
             row = measure(name, models[name], workers[name], args)
             if args.json:
