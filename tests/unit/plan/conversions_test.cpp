@@ -41,7 +41,8 @@ TEST(Conversions, AreStepsOfThePlan) {
             (Conversion{Operand::y_nhwc, Operand::y, {4, 28 * 28, 96, 2}}));
   for (const Operand operand : operands_of(plan))
     EXPECT_TRUE(operand == Operand::x_nhwc || operand == Operand::residual_nhwc ||
-                operand == Operand::y_nhwc || operand == Operand::packed)
+                operand == Operand::y_nhwc || operand == Operand::packed ||
+                operand == Operand::cache)  // of no frames here
         << to_string(operand);
 }
 
