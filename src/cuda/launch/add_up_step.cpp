@@ -27,4 +27,9 @@ void add_up_behind(LaunchPlan& plan, long long partial_words, Extent3 blocks, in
                                       Pointer{Operand::dw, "void*"}, Pointer{Operand::dbias, "void*"}}});
 }
 
+void count_sums(TileWork& work, double words, double bytes) {
+  work.conversions += 0.5;
+  work.converted_bytes += 2 * words + bytes;
+}
+
 }  // namespace convtune::cuda

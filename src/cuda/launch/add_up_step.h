@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cuda/launch/launch_plan.h"
+#include "model/time_model.h"
 
 namespace convtune::cuda {
 
@@ -14,5 +15,9 @@ Extent3 blocks_of_fours(long long fours);
 // Has a plan of such a kernel pack nothing, and launch behind it the kernel that adds up so many words, by
 // `blocks` blocks of `threads`. Its arguments: partial sums, x, dy, dw, dbias.
 void add_up_behind(LaunchPlan& plan, long long partial_words, Extent3 blocks, int threads);
+
+// Counts that kernel, which begins where the other ends: of so many words of partial sums L2 has half. It
+// writes so many bytes.
+void count_sums(TileWork& work, double words, double bytes);
 
 }  // namespace convtune::cuda

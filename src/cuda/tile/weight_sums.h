@@ -6,8 +6,12 @@
 
 namespace convtune {
 
-// Most bytes of partial sums: a workspace that finds room beside a model's tensors.
+// Most bytes of partial sums: a workspace that finds room beside a model's tensors. Where no blocks share a
+// gradient there are as many as gradients, and no fewer would do.
 constexpr long long kMostPartialBytes = 256LL << 20;
+constexpr bool partial_sums_fit(long long words, bool shared) {
+  return !shared || 4 * words <= kMostPartialBytes;
+}
 
 // A block that adds up (weight_sums.cuh) has kAddedFours fours of sums, each in kAddedRanks shares.
 constexpr int kAddedFours = 16, kAddedRanks = 16, kAddThreads = kAddedFours * kAddedRanks;

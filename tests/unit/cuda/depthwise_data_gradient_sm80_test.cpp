@@ -66,6 +66,16 @@ TEST(DepthwiseDataGradientSm80, SaysWhatItDoesNotTake) {
                                 {"g8mb2ic8ih9oc8kh3sh2ph1 dir=bwd_d", "compute capability 8.0", {7, 5}}});
 }
 
+// What lies between the taps of a dilated filter is neither loaded nor kept.
+TEST(DepthwiseDataGradientSm80, CountsWhatDilatedTapsMeet) {
+  const ConvProblem problem = tf32("g16mb2ic16ih40oc16kh3sh2dh8ph9 layout=nhwc dir=bwd_d");
+  const std::vector<Config> configs = algorithm().candidates(problem, gpu());
+  ASSERT_FALSE(configs.empty());
+  const DepthwiseDataGradientSm80 a = kernel_for(problem, configs.front());
+  EXPECT_LT(a.window(), a.down().count() * a.across().count());
+  expect_refusals(algorithm(), {{"g8mb2ic8ih99oc8kh7sh2dh15ph48 dir=bwd_d", "dilations of 16 and 16"}});
+}
+
 TEST(DepthwiseDataGradientSm80, RefusesForeignConfigs) {
   expect_config_refusals(
       algorithm(), tf32("g96mb8ic96ih28oc96kh3sh2ph1 layout=nhwc dir=bwd_d dtype=bf16"),
@@ -78,7 +88,8 @@ TEST(DepthwiseDataGradientSm80, CompilesAsPlanned) {
   for (const char* text :
        {"g96mb64ic96ih112oc96kh3sh2ph1 dtype=bf16 layout=nhwc", "g144mb64ic144ih56oc144kh5sh2ph2 dtype=f16",
         "g144mb64ic144ih56oc144kh5sh2ph2 dtype=bf16 layout=nhwc", "g64mb16ic64ih56oc64kh7sh2ph3 layout=nhwc",
-        "g96mb64ic96ih112oc96kh3sh2ph1"}) {
+        "g96mb64ic96ih112oc96kh3sh2ph1", "g96mb16ic96ih56oc96kh3sh2dh8ph9 dtype=bf16 layout=nhwc",
+        "g96mb16ic96ih56oc96kh3sh2dh3ph4"}) {
     const ConvProblem problem = tf32(std::string(text) + " dir=bwd_d");
     const std::vector<Config> configs = algorithm().candidates(problem, gpu());
     const Config first = configs.front();

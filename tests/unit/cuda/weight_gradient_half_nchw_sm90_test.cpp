@@ -71,13 +71,14 @@ TEST(WeightGradientHalfNchwSm90, ConvertsNothing) {
 
 TEST(WeightGradientHalfNchwSm90, RefusesWithAReason) {
   const std::string rest = " dtype=bf16 dir=bwd_w";
-  expect_refusals(algorithm(), {{"mb2ic64ih28oc64kh3ph1" + rest, "this is 8.0", {8, 0}},
-                                {"mb2ic64ih28oc64kh3ph1" + rest + " layout=nhwc", "NCHW only"},
-                                {"mb2ic64ih14oc64kh3ph1" + rest, "multiples of 8 pixels, not 196 of x"},
-                                {"mb2ic64ih28oc64kh1" + rest, "not 1x1"},
-                                {"mb2ic64ih28oc64kh5ph2" + rest, "up to 3 rows"},
-                                {"mb2ic64ih32oc64kh3sh2ph1" + rest, "without strides"},
-                                {"mb2ic68ih28oc64kh3ph1" + rest, "multiples of 8"}});
+  expect_refusals(algorithm(),
+                  {{"mb2ic64ih28oc64kh3ph1" + rest, "this is 8.0", {8, 0}},
+                   {"mb2ic64ih28oc64kh3ph1" + rest + " layout=nhwc", "NCHW only"},
+                   {"mb2ic64id4ih14iw14oc64kd3kh3kw3pd1ph1pw1" + rest, "multiples of 8 pixels, not 196 of x"},
+                   {"mb2ic64ih28oc64kh1" + rest, "not 1x1"},
+                   {"mb2ic64ih28oc64kh5ph2" + rest, "up to 3 rows"},
+                   {"mb2ic64ih32oc64kh3sh2ph1" + rest, "without strides"},
+                   {"mb2ic68ih28oc64kh3ph1" + rest, "multiples of 8"}});
   expect_config_refusals(
       algorithm(), half("mb2ic64ih12oc200kh3ph1"),
       "filter_groups=1 column_groups=3 row_blocks=1 columns=192 pixels=64 window=3 stages=2 blocks=2 whole=2",
@@ -89,6 +90,13 @@ TEST(WeightGradientHalfNchwSm90, CompilesAsPlanned) {
   for (const char* text : kProblems) {
     const ConvProblem problem = half(text);
     kernels.push_back({problem, algorithm().candidates(problem, gpu()).front()});
+  }
+  for (const char* text : {"mb64ic256ih14oc256kh3ph1 bias=0", "mb64ic512ih7oc512kh3ph1"}) {
+    const ConvProblem problem = half(text);
+    const std::vector<Config> configs = algorithm().candidates(problem, gpu());
+    ASSERT_FALSE(configs.empty()) << text;
+    EXPECT_EQ(planes_of(problem, configs.front()).window, problem.h);
+    kernels.push_back({problem, configs.front()});
   }
   const ConvProblem wide = half("mb8ic1280ih16oc1280kh3ph1 bias=0");
   kernels.push_back({wide, algorithm().candidates(wide, gpu()).front()});

@@ -71,6 +71,20 @@ TEST(WeightGradientPlanesSm80, SaysWhatItDoesNotTake) {
                                 {"mb2ic8ih9oc8kh1 dir=bwd_w", "compute capability 8.0", {7, 5}}});
 }
 
+// Partial sums of a block a tile are never too many; more blocks stay below the limit. The kernel that adds
+// them up is a part of the estimate.
+TEST(WeightGradientPlanesSm80, TakesWeightsOfMoreThanTheLimit) {
+  const ConvProblem problem = tf32("mb2ic8448ih8oc8448kh1 dir=bwd_w dtype=bf16 bias=0");
+  const std::vector<Config> configs = algorithm().candidates(problem, gpu());
+  ASSERT_FALSE(configs.empty());
+  for (const Config& config : configs) {
+    const auto words =
+        static_cast<double>(kernel_of<WeightGradientPlanesSm80>(problem, config).partial_words());
+    EXPECT_GT(4 * words, kMostPartialBytes) << to_string(config);
+    EXPECT_GE(algorithm().work(problem, gpu(), config).converted_bytes, 2 * words) << to_string(config);
+  }
+}
+
 TEST(WeightGradientPlanesSm80, RefusesForeignConfigs) {
   expect_config_refusals(algorithm(), tf32("mb8ic64ih28oc128kh1 dir=bwd_w dtype=bf16"),
                          "filters=64 channels=64 warps_m=2 warps_n=2 stages=3 split=8 blocks=1",

@@ -64,6 +64,20 @@ TEST(WeightGradientTf32Sm80, SaysWhatItDoesNotTake) {
                                 {"mb2ic8ih9oc8kh3ph1 dir=bwd_w", "compute capability 8.0", {7, 5}}});
 }
 
+// Partial sums of a block a tile are never too many; more blocks stay below the limit. The kernel that adds
+// them up is a part of the estimate.
+TEST(WeightGradientTf32Sm80, TakesWeightsOfMoreThanTheLimit) {
+  const ConvProblem problem = tf32("mb2ic2816ih8oc2816kh3ph1 dir=bwd_w bias=0");
+  const std::vector<Config> configs = algorithm().candidates(problem, gpu());
+  ASSERT_FALSE(configs.empty());
+  for (const Config& config : configs) {
+    const auto words =
+        static_cast<double>(kernel_of<WeightGradientTf32Sm80>(problem, config).partial_words());
+    EXPECT_GT(4 * words, kMostPartialBytes) << to_string(config);
+    EXPECT_GE(algorithm().work(problem, gpu(), config).converted_bytes, 2 * words) << to_string(config);
+  }
+}
+
 TEST(WeightGradientTf32Sm80, RefusesForeignConfigs) {
   expect_config_refusals(
       algorithm(), tf32("mb8ic64ih28oc128kh3ph1 dir=bwd_w"),

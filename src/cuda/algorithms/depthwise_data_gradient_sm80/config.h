@@ -27,6 +27,11 @@ struct StripAxis {
         if (met(output, tap) == position) return true;
     return false;
   }
+  constexpr int used() const {  // positions that are met
+    int some = 0;
+    for (int position = 0; position < count(); ++position) some += uses(position);
+    return some;
+  }
   constexpr int products() const {
     int all = 0;
     for (int output = 0; output < outputs; ++output)
@@ -92,7 +97,8 @@ struct DepthwiseDataGradientSm80 {
 
   // ---- Cost ----
   constexpr int products() const { return width * down().products() * across().products(); }
-  constexpr int window() const { return down().count() * across().count(); }  // numbers of dy, of a channel
+  // Numbers of dy that a thread keeps of a channel: with dilations not all that lie between.
+  constexpr int window() const { return down().used() * across().used(); }
   // About: ptxas decides. Rows of sums are finished and stored one after the other. With long filters it
   // keeps more at once: seen of 5x5, stride 2.
   constexpr int registers() const {

@@ -89,10 +89,13 @@ class DepthwiseDataGradient final : public KernelAlgorithmOf<DepthwiseDataGradie
   }
   std::string why_none(const ConvProblem& a, const DeviceInfo&) const override {
     return fmt::format(
-        "it is for strides of up to {}, at most {} taps, and images of less than 2^30 numbers: strides of {} "
-        "and {}, and {} taps, are not",
-        DepthwiseDataGradientSm80::kMostStrip, DepthwiseDataGradientSm80::kMostWeights, a.stride_h,
-        a.stride_w, a.r * a.s);
+        "it is for strides of up to {}, at most {} taps that lie within {} numbers of dy and need no more "
+        "registers than a thread has, and images of less than 2^30 numbers: strides of {} and {}, and {} "
+        "taps "
+        "with dilations of {} and {}, are not",
+        DepthwiseDataGradientSm80::kMostStrip, DepthwiseDataGradientSm80::kMostWeights,
+        DepthwiseDataGradientSm80::kMostWindow, a.stride_h, a.stride_w, a.r * a.s, a.dilation_h,
+        a.dilation_w);
   }
   std::vector<DepthwiseDataGradientSm80> configs(const Computed& a, const DeviceInfo& device) const override {
     std::vector<Ranked<DepthwiseDataGradientSm80>> ranked;

@@ -25,12 +25,19 @@ struct LoadsSlices {
   __device__ static __forceinline__ void bring(const Maps& maps, const unsigned short* __restrict__ x,
                                                const unsigned short* __restrict__ dy, unsigned smem) {
     const int warp = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / 32 % 4, 0);
-    if constexpr (!config.aligned)
+    if constexpr (!config.aligned) {
       weight_gradient_half_sm90::load_anywhere<config>(x, dy, smem);
-    else if (warp == 0)
-      load_slices<config>(maps, smem);
-    else
-      transpose_slices<config>(smem, warp - 1);
+    } else if constexpr (config.has_whole_planes()) {
+      if (warp == 0)
+        load_slices<config>(maps, smem);
+      else
+        transpose_slices<config>(smem, warp - 1);
+    } else {
+      if (warp == 0)
+        load_images<config>(x, dy, smem);
+      else
+        transpose_images<config>(smem, warp - 1);
+    }
   }
 };
 

@@ -203,10 +203,12 @@ struct WeightGradientHalfSm90 {
   // ---- In NCHW a plane's rows lie one behind the other, and come in slices of 64 channels by a few pieces
   // of 8 pixels, an odd number, so that the same piece of 8 channels meets at no bank. A slice begins at a
   // multiple of 16 bytes, as TMA asks, and so up to 7 pixels before the rows that a stage has ----
-  static constexpr int kPiece = 8, kSlicePlaces = 3, kMostSlicePieces = 15, kTransposingWarps = 3;
+  static constexpr int kPiece = 8, kMostSlicePieces = 15, kMostSlicePlaces = 6, kTransposingWarps = 3;
   constexpr bool has_whole_planes() const {
     return 1LL * conv.h * conv.w % kPiece == 0 && 1LL * conv.p * conv.q % kPiece == 0;
   }
+  // Of planes of another length a slice is an image's 64 channels as they lie, where a stage is an image.
+  constexpr bool has_images() const { return window == conv.p && conv.t * conv.d * conv.z == 1; }
   static constexpr int first_of_piece(int pixel) { return pixel & -kPiece; }  // below 0, too
   // Pieces that have so many rows, at whichever row they begin.
   static constexpr int pieces_of(int rows, int width) {
@@ -220,19 +222,32 @@ struct WeightGradientHalfSm90 {
     return input_slices(pieces) + tile_rows() / kBlock * gradient_slices(pieces);
   }
   static constexpr int slice_bytes(int pieces) { return kBlock * 2 * kPiece * pieces; }
-  // Returns the pieces of a slice that has few to spare, of those for which there is room.
+  constexpr long long slice_room() const {
+    return kMostSmem - 1024 - 1LL * stages * stage_bytes() - (bias ? kOnesBytes : 0) - all_staged_bytes();
+  }
+  // Returns the pieces of a slice that has few to spare, of those of which four have room.
   constexpr int slice_pieces() const {
     constexpr int kAsking = 2;  // pieces that a slice costs besides
-    const long long others = 1LL * stages * stage_bytes() + (bias ? kOnesBytes : 0) + all_staged_bytes();
     int best = 3;
     for (int some = 5; some <= kMostSlicePieces; some += 2)
-      if (others + kSlicePlaces * slice_bytes(some) <= kMostSmem - 1024 &&
+      if (4 * slice_bytes(some) <= slice_room() &&
           slices(some) * (some + kAsking) <= slices(best) * (best + kAsking))
         best = some;
     return best;
   }
-  constexpr int slice_bytes() const { return slice_bytes(slice_pieces()); }
-  constexpr int slice_places() const { return planes ? kSlicePlaces : 0; }
+  constexpr int slice_bytes() const {
+    return has_whole_planes() ? slice_bytes(slice_pieces())
+                              : round_up(2 * kBlock * greater(conv.h * conv.w, conv.p * conv.q), 1024);
+  }
+  // As many are on their way, or read, as have room.
+  constexpr int slice_places() const {
+    if (!planes) return 0;
+    const int some = static_cast<int>(greater(static_cast<int>(slice_room() / slice_bytes()), 2));
+    return lesser(some, kMostSlicePlaces);
+  }
+  constexpr int stage_slices() const {
+    return has_whole_planes() ? slices(slice_pieces()) : 1 + tile_rows() / kBlock;
+  }
 
   // ---- Gradients of a whole tile, which warps of the same 16 filters put into dw's order, eight filters at
   // a time: a filter's are 16 bytes further on than a multiple of 128 ----
@@ -305,11 +320,11 @@ struct WeightGradientHalfSm90 {
     if (window > 0 && (!can_have_window() || column_groups != conv.r || columns != kBlock * conv.s ||
                        pixels != 64 || window > conv.p))
       return false;
-    if (planes && (window == 0 || !has_whole_planes())) return false;
+    if (planes && (window == 0 || !(has_whole_planes() || has_images()))) return false;
     if (consumers() > 3 || sums() > (consumers() == 3 ? 96 : 128)) return false;
     if (whole > 0 && (window == 0 || conv.t > 1 || whole > tiles())) return false;
     return all_pixels() < kInt && chunks() * tiles() < kInt && blocks <= (whole > 0 ? whole : work()) &&
-           smem_bytes() <= smem_per_block && partial_words() * 4 <= kMostPartialBytes &&
+           smem_bytes() <= smem_per_block && partial_sums_fit(partial_words(), sharers() > split_tiles()) &&
            taps() <= kMostTaps && behind_blocks() < kInt;
   }
   static constexpr long long kInt = 1LL << 30;

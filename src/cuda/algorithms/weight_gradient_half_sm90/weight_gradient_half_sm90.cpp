@@ -62,9 +62,11 @@ TileWork work_of(const WeightGradientHalfSm90& a) {
   work.load.wavefronts = steps * a.stage_bytes() / 128;
   work.load.l2_bytes = loaded;
   if (a.planes) {
-    const double slices = steps * a.slices(a.slice_pieces()), pieces = slices * a.slice_pieces();
-    work.load.instructions = slices * 40 + pieces * 32;
-    work.load.wavefronts = 3 * slices * a.slice_bytes() / 128;
+    const bool images = !a.has_whole_planes();  // which are read by halves
+    const double slices = steps * a.stage_slices(), pieces = slices * a.slice_bytes() / 1024;
+    work.in_flight_bytes = (a.slice_places() - 1.0) * a.slice_bytes();
+    work.load.instructions = slices * 40 + pieces * (images ? 90 : 60);
+    work.load.wavefronts = (images ? 4 : 3) * slices * a.slice_bytes() / 128;
     work.load.l2_bytes = slices * a.slice_bytes();
   }
   work.multiply.products = groups * a.columns / 2;
@@ -79,10 +81,7 @@ TileWork work_of(const WeightGradientHalfSm90& a) {
   work.store.wavefronts += whole * (sums / 32 + sums / 64);
   work.store.waits += whole * 4 * a.row_blocks;
   work.stored_bytes += whole * 2 * sums;
-  // The second kernel begins where the first ends, and finds in L2 most of what that left.
-  work.conversions = 0.5;
-  work.converted_bytes =
-      2 * parts * sums + 2.0 * static_cast<double>(a.conv.weights()) * a.split_tiles() / a.tiles();
+  count_sums(work, parts * sums, 2.0 * static_cast<double>(a.conv.weights()) * a.split_tiles() / a.tiles());
   return work;
 }
 
@@ -111,6 +110,8 @@ TensorMaps maps_of(const WeightGradientHalfSm90& kernel) {
   constexpr std::string_view kMaps = "convtune::weight_gradient_half_sm90::Maps";
   if (kernel.planes) {
     const auto planes_of = [&](int channels, int frames, int of_frame, ElementType type) {
+      // Images are copied without a map, and this one is not read.
+      if (!kernel.has_whole_planes()) channels *= of_frame / 8, of_frame = 8;
       const std::uint64_t plane = 2 * wide(of_frame), channel = plane * wide(frames);
       const auto columns = static_cast<std::uint32_t>(kernel.kPiece * kernel.slice_pieces());
       return TensorMapLayout{
@@ -202,8 +203,7 @@ class WeightGradientHalf : public KernelAlgorithmOf<WeightGradientHalfSm90> {
     return Support::yes();
   }
   std::string why_none(const ConvProblem&, const DeviceInfo&) const override {
-    return "its pixels or tiles are too many to be counted in 30 bits, or partial sums take more than 256 "
-           "MiB";
+    return "its pixels or tiles are too many to be counted in 30 bits";
   }
   Support takes_kernel(const WeightGradientHalfSm90& kernel, const DeviceInfo&) const override {
     if (kernel.valid(sm90_smem_per_block())) return Support::yes();
@@ -213,7 +213,7 @@ class WeightGradientHalf : public KernelAlgorithmOf<WeightGradientHalfSm90> {
         "pixels; at most 3 warpgroups, and 128 sums of a "
         "thread (96 with 3 warpgroups); stages 2 to {}; whole tiles with a window and filters of one frame, "
         "at most {}; at most {} blocks, as many as there are whole tiles, or else chunks of pixels; "
-        "partial sums of at most {} bytes; and {} bytes of shared memory",
+        "partial sums of at most {} bytes where blocks share tiles; and {} bytes of shared memory",
         kMostWgradStages, kernel.tiles(),
         kernel.whole > 0 ? static_cast<long long>(kernel.whole) : kernel.work(), kMostPartialBytes,
         sm90_smem_per_block()));
@@ -334,9 +334,10 @@ class WeightGradientHalfNchw final : public WeightGradientHalf {
   Support takes(const Computed& a, const DeviceInfo& device) const override {
     if (Support support = WeightGradientHalf::takes(a, device); !support) return support;
     const WeightGradientHalfSm90 kernel = plain_of(a);
-    if (!kernel.has_whole_planes())
-      return Support::no(fmt::format("TMA's planes are multiples of 8 pixels, not {} of x and {} of y",
-                                     a.h * a.w, a.p() * a.q()));
+    if (!kernel.has_whole_planes() && kernel.conv.t * kernel.conv.d * kernel.conv.z > 1)
+      return Support::no(
+          fmt::format("TMA's planes of frames are multiples of 8 pixels, not {} of x and {} of y", a.h * a.w,
+                      a.p() * a.q()));
     if (!kernel.can_have_window())
       return Support::no(
           "it is for filters of up to 3 rows of up to 4, not 1x1, without strides or dilations, and rows of "
@@ -344,7 +345,7 @@ class WeightGradientHalfNchw final : public WeightGradientHalf {
     return Support::yes();
   }
   std::string why_none(const ConvProblem&, const DeviceInfo&) const override {
-    return "two stages of its rows, or partial sums in 256 MiB, have no room";
+    return "two stages of its rows have no room, or its pixels or tiles are more than 30 bits count";
   }
 };
 

@@ -142,6 +142,15 @@ struct LoadsPixels {
   }
 };
 
+// Registers of a thread: who transposes has as many as those that multiply can spare.
+template <WeightGradientHalfSm90 config>
+struct Registers {
+  using Usual = ConsumerRegisters<config.consumers()>;
+  static constexpr bool kMove = Usual::kMove, kThree = config.consumers() == 3;
+  static constexpr int kLoading = config.planes ? 56 : Usual::kLoading;
+  static constexpr int kMultiplying = !config.planes ? Usual::kMultiplying : kThree ? 152 : 224;
+};
+
 // `wait` waits for earlier grids.
 template <WeightGradientHalfSm90 config, class Loads, class Wait>
 __device__ __forceinline__ void run_block(const Maps& maps, const void* __restrict__ x,
@@ -149,12 +158,12 @@ __device__ __forceinline__ void run_block(const Maps& maps, const void* __restri
                                           void* __restrict__ dw, void* __restrict__ dbias, unsigned smem,
                                           const Wait& wait) {
   constexpr auto kAt = config.smem();
-  using R = ConsumerRegisters<config.consumers()>;
+  using R = Registers<config>;
   if (threadIdx.x == 0) {
     Ring<config.stages>::init(smem + kAt.full, Loads::kArrivals, smem + kAt.empty, 4 * config.consumers());
     if constexpr (config.planes)
-      Ring<config.kSlicePlaces>::init(smem + kAt.slices_full, 1, smem + kAt.slices_empty,
-                                      config.kTransposingWarps);
+      Ring<config.slice_places()>::init(smem + kAt.slices_full, 1, smem + kAt.slices_empty,
+                                        config.kTransposingWarps);
     ptx::fence_mbarrier_init();
   }
   Loads::prepare(smem);

@@ -101,7 +101,7 @@ struct WeightGradientPlanesSm80 {
   constexpr bool valid(long long smem_per_block) const {
     return possible() && smem_bytes() <= smem_per_block && registers() <= register_limit() &&
            split <= chunks() && chunks() < (1LL << 30) && all_blocks() < (1LL << 30) &&
-           conv.offsets_are_ints() && plane() < (1 << 28) && 4 * partial_words() <= kMostPartialBytes;
+           conv.offsets_are_ints() && plane() < (1 << 28) && partial_sums_fit(partial_words(), split > 1);
   }
 };
 

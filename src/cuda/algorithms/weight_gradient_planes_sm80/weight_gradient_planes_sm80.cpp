@@ -39,6 +39,8 @@ TileWork work_of(const WeightGradientPlanesSm80& a) {
   work.multiply.waits = 1;
   work.stored_bytes = 16.0 * a.tile_fours() * a.split / static_cast<double>(a.chunks());
   work.pieces = work.stored_bytes / 512;
+  count_sums(work, static_cast<double>(a.partial_words()),
+             1.0 * size_of(a.w_type) * static_cast<double>(a.conv.weights()));
   return work;
 }
 
@@ -97,8 +99,7 @@ class WeightGradientPlanes final : public KernelAlgorithmOf<WeightGradientPlanes
     return {.conv = extents_of(problem), .w_type = element_type_of(problem.dtype.w), .bias = problem.bias};
   }
   std::string why_none(const ConvProblem&, const DeviceInfo&) const override {
-    return "its pixels or tiles are too many to be counted in 30 bits, or partial sums take more than 256 "
-           "MiB";
+    return "its pixels or tiles are too many to be counted in 30 bits";
   }
   std::vector<WeightGradientPlanesSm80> configs(const Computed& a, const DeviceInfo& device) const override {
     std::vector<Ranked<WeightGradientPlanesSm80>> ranked;

@@ -178,7 +178,7 @@ struct WeightGradientSm80 {
   }
   constexpr bool valid(long long smem_per_block) const {
     return possible() && smem_bytes() <= smem_per_block && registers() <= register_limit() &&
-           split <= tiles() && tiles() < (1LL << 30) && 4 * partial_words() <= kMostPartialBytes &&
+           split <= tiles() && tiles() < (1LL << 30) && partial_sums_fit(partial_words(), split > 1) &&
            conv.offsets_are_ints() && input_rows() * phase_units() * unit_stride() < (1 << 16) &&
            all_blocks() < (1LL << 30);
   }

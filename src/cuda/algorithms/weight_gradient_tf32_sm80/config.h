@@ -151,7 +151,7 @@ struct WeightGradientTf32Sm80 {
   constexpr bool valid(long long smem_per_block) const {
     return possible() && smem_bytes() <= smem_per_block && registers() <= register_limit() &&
            split <= tiles() && tiles() < (1LL << 30) && all_blocks() < (1LL << 30) &&
-           conv.offsets_are_ints() && 4 * partial_words() <= kMostPartialBytes;
+           conv.offsets_are_ints() && partial_sums_fit(partial_words(), split > 1);
   }
 };
 

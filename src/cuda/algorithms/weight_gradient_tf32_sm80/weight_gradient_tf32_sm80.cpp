@@ -43,6 +43,8 @@ TileWork work_of(const WeightGradientTf32Sm80& a) {
   work.multiply.waits = 1;
   work.stored_bytes = 16.0 * a.chunk_fours() * a.split / static_cast<double>(a.tiles());
   work.pieces = work.stored_bytes / 512;
+  count_sums(work, static_cast<double>(a.partial_words()),
+             1.0 * size_of(a.w_type) * static_cast<double>(a.conv.weights()));
   return work;
 }
 
@@ -123,8 +125,8 @@ class WeightGradientTf32 final : public KernelAlgorithmOf<WeightGradientTf32Sm80
     return {.conv = extents_of(problem), .w_type = element_type_of(problem.dtype.w), .bias = problem.bias};
   }
   std::string why_none(const ConvProblem&, const DeviceInfo&) const override {
-    return "no tile of 8 pixels leaves a warp room for its sums and a block for what it meets, its pixels or "
-           "tiles are too many to be counted in 30 bits, or partial sums take more than 256 MiB";
+    return "no tile of 8 pixels leaves a warp room for its sums and a block for what it meets, or its pixels "
+           "or tiles are too many to be counted in 30 bits";
   }
   std::vector<WeightGradientTf32Sm80> configs(const Computed& a, const DeviceInfo& device) const override {
     std::vector<Ranked<WeightGradientTf32Sm80>> ranked;
