@@ -1,6 +1,7 @@
 """torch.compile(backend="convtune"): what is measured before it is kept, and what a graph looks at before it runs."""
 
 import copy
+from types import SimpleNamespace
 
 import pytest
 from torch_compiled_models import FORCE, OURS, block, compiled, fused, images
@@ -108,6 +109,38 @@ def test_the_whole_must_not_be_slower(graphs, monkeypatch, kept):
     assert report.kept is kept and report.before_us == 400 and "whole forward" in str(report)
     assert ("the graph is inductor's" in str(report)) is not kept
     assert [count(graph, *OURS) for graph in graphs] == ([0, 3] if kept else [0, 3, 0])
+
+
+def test_what_reads_a_cuda_graphs_outputs_is_not_measured(graphs, monkeypatch):
+    """A contest begins new steps, and the first run of one may overwrite what the last gave."""
+    monkeypatch.setattr(decide, "contest", lambda *_, **__: Contest(True, 0.5, 0.5, 0.5, 100.0, 50.0, 1))
+    monkeypatch.setattr(proof, "contest", lambda *_, **__: pytest.fail("it was measured whole"))
+    monkeypatch.setattr(backend, "lie_in_cuda_graphs", lambda inputs: True)
+    model, x = block(), images()
+    with torch.no_grad():
+        assert_near(compiled(model, {"convtune.whole": True})(x), model(x))
+    assert "reads what a CUDA graph before it gave" in str(backend.last_report())
+    assert [count(graph, *OURS) for graph in graphs] == [0]
+
+
+def test_storages_of_a_cuda_graph_are_known(monkeypatch):
+    from torch._inductor import cudagraph_trees
+
+    class Output:  # of a tree of CUDA graphs: weak references to storages
+        def __init__(self, address):
+            self.data_ptr = lambda: address
+
+        def __call__(self):
+            return 1
+
+    x, other = torch.ones(2), torch.ones(2)
+    node = SimpleNamespace(path_live_weakrefs=lambda: iter([Output(x.untyped_storage().data_ptr())]))
+    monkeypatch.setattr(proof, "_device", lambda inputs: torch.device("cuda", 0))
+    monkeypatch.setattr(torch.Tensor, "is_cuda", True)
+    for current, expected in ((node, True), (None, False)):
+        monkeypatch.setattr(cudagraph_trees, "get_manager", lambda *_, **__: SimpleNamespace(current_node=current))
+        assert proof.lie_in_cuda_graphs([other, 3, x[1:]]) is expected
+    assert not proof.lie_in_cuda_graphs([other])
 
 
 class Noisy(nn.Module):

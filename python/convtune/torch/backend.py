@@ -38,13 +38,14 @@ from .graph.gradients import GradientPass, convolves
 from .graph.lowering import install
 from .measure.contests import keep, recall
 from .measure.phases import Phases
-from .measure.proof import aside, concrete, key_of_whole, saved_by_layers, whole, whole_step
+from .measure.proof import aside, concrete, key_of_whole, lie_in_cuda_graphs, saved_by_layers, whole, whole_step
 from .rewriting import Rewritten, rewritten
 
 __all__ = ["backend", "last_report"]
 
 _log = logging.getLogger("convtune")
 _OWN = {f"convtune.{name}": name for name in ("budget", "min_gain", "whole", "force")}
+_NOT_MEASURED = "the graph is inductor's: it reads what a CUDA graph before it gave, which a measurement would overwrite"
 _last: OptimizeReport | None = None
 # Verdicts of this process by kinds of layers, True where our graph was kept: another batch compiles it again.
 _kept: dict[Any, bool] = {}
@@ -117,6 +118,10 @@ def backend(
     must_be_proven = known is None and _must_be_proven(result, wanted)
     key = key_of_whole(result.graph, concrete(inputs), patches) if must_be_proven else ""
     known = recall(key) if must_be_proven else known
+    if must_be_proven and known is None and lie_in_cuda_graphs(inputs):
+        _note(_NOT_MEASURED)
+        with phases("inductor"):
+            return compile(module, inputs)  # type: ignore[no-any-return]
     theirs = None
     if must_be_proven and known is None:
         with phases("inductor, of its own graph"):
@@ -180,6 +185,9 @@ def _gradients(
             found.report.notes.append(f"{laid.copies} tensors are copied to channels last where they are computed, for convolutions")
         key = key_of_whole(module, concrete(inputs), patches, found.lines)
         outcome = recall(key)
+        if outcome is None and lie_in_cuda_graphs(inputs):
+            _note(_NOT_MEASURED)
+            return None
         if outcome is None:
             with phases("inductor, of its own graph"):
                 theirs = aside(compile, module, inputs)

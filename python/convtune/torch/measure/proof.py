@@ -22,7 +22,7 @@ from ..run import fingerprint
 from .contests import key_of
 from .timing import calls_of_a_sample, wall_us
 
-__all__ = ["aside", "concrete", "key_of_whole", "saved_by_layers", "whole", "whole_step"]
+__all__ = ["aside", "concrete", "key_of_whole", "lie_in_cuda_graphs", "saved_by_layers", "whole", "whole_step"]
 
 _WARM_UP = 4  # runs: cuDNN's search, a CUDA graph's recording, its first replays
 _SECONDS = 3.0  # a contest's at most, or as long as its ten rounds take
@@ -68,6 +68,20 @@ def _device(inputs: Sequence[Any]) -> torch.device:
 def concrete(inputs: Sequence[Any]) -> list[Any]:
     """The inputs with the example's numbers for symbols, which no compiled graph takes."""
     return [one.node.hint if isinstance(one, torch.SymInt) else one for one in inputs]
+
+
+def lie_in_cuda_graphs(inputs: Sequence[Any]) -> bool:
+    """True where an input is what a CUDA graph of inductor's has given in this step, as behind a break in a model: the first run
+    of a next step may overwrite it, so that no graph can be measured on it."""
+    from torch._inductor.cudagraph_trees import get_manager
+
+    device = _device(inputs)
+    manager = get_manager(device.index or 0, create_if_none_exists=False) if device.type == "cuda" else None
+    node = manager and manager.current_node
+    if not node:
+        return False
+    live = {one.data_ptr() for one in node.path_live_weakrefs() if one()}
+    return any(one.untyped_storage().data_ptr() in live for one in inputs if isinstance(one, Tensor) and one.is_cuda)
 
 
 def whole(theirs: Callable[..., Any], ours: Callable[..., Any], inputs: Sequence[Any]) -> Contest:
