@@ -82,12 +82,14 @@ class _Behind:
             if key in self._under_way or self._ends:
                 return
             self._under_way.add(key)
-            if len(self._threads) < max(1, (os.cpu_count() or 1) // 2):
+            if len(self._threads) < max(1, len(os.sched_getaffinity(0)) // 2):
                 self._threads.append(threading.Thread(target=self._work, name="convtune plans", daemon=True))
                 self._threads[-1].start()
         self._todo.put((key, make))
 
     def _work(self) -> None:
+        with contextlib.suppress(OSError):  # Linux has a priority a thread: compilers leave the processors to calls
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
         _let_others_record()
         while (one := self._todo.get()) is not None:
             key, make = one

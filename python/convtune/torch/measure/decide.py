@@ -121,7 +121,7 @@ def planned_together(layers: list[tuple[Layer, list[Any]]]) -> list[str]:
         return f"{found.algorithm} {found.config} {found.source}"
 
     try:
-        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
             return list(pool.map(plan, layers))
     except RuntimeError:  # without a thread to be had
         return [plan(one) for one in layers]
