@@ -109,7 +109,8 @@ def layer(us, alone, low=0.5, calls=1, swapped=True, layout="nchw"):
 @pytest.mark.parametrize("layers, saved", [
     ([layer(100, 60)], 10),
     ([layer(100, 60, calls=3), layer(100, 45)], 25),
-    ([layer(100, 60, low=0.4)], 0),  # the upper end of the interval
+    ([layer(100, 60, low=0.4)], 0),  # the end of the interval
+    ([layer(100, 60, low=0.47), layer(100, 60, low=0.46)], 15),  # two that were measured apart: 20 less 5, not less 7
     ([layer(100, 60), layer(1000, 0, swapped=False)], 0),  # a hundredth of it all
     ([layer(100, 52)], 0),
     ([layer(100, 60), layer(100, 0)], 0),  # nobody asked

@@ -38,15 +38,18 @@ def aside(compile: Callable[..., Any], module: GraphModule, inputs: Sequence[Any
 
 def saved_by_layers(layers: Sequence[Layer]) -> float:
     """Microseconds that convtune's layers take less, each with all that follows it, than PyTorch's convolutions take without;
-    0 where that is less than `_FAR_AHEAD` of the time of all convolutions. The upper ends of the intervals count. So much is
-    gained whatever a compiler makes of norms, sums and activations: even if their passes cost it nothing."""
-    saved = total = 0.0
+    0 where that is less than `_FAR_AHEAD` of the time of all convolutions. The lower end of the sum counts, whose parts were
+    measured apart: their intervals add up as squares do. So much is gained whatever a compiler makes of norms, sums and
+    activations: even if their passes cost it nothing."""
+    saved = total = variance = 0.0
     for layer in layers:
         total += layer.calls * (layer.alone_us or layer.pytorch_us)
         if layer.swapped:
             if layer.alone_us <= 0 or (layer.problem is not None and layer.layout != layer.problem.layout):
                 return 0.0  # not known, or with copies that a compiler may have in other passes
-            saved += layer.calls * (layer.alone_us - layer.pytorch_us * (1 - layer.low))
+            saved += layer.calls * (layer.alone_us - layer.pytorch_us * (1 - layer.gain))
+            variance += (layer.calls * layer.pytorch_us * (layer.gain - layer.low)) ** 2
+    saved -= variance**0.5
     return saved if saved > _FAR_AHEAD * total else 0.0
 
 
