@@ -195,7 +195,10 @@ TEST_P(HostKernel, SpreadsNanAndInfinityAsTheReferenceDoes) {
   for (const ConvProblem& problem : problems()) {
     const Config config = algorithm().candidates(problem, gpu().info()).front();
     const auto executable = algorithm().build(problem, gpu().info(), config);
-    for (const std::uint64_t seed : {5, 6, 7}) {  // in x, in weights, or in both
+    std::vector<std::uint64_t> seeds = {5, 6, 7};  // in x, in weights, or in both
+    constexpr double kSoonRepaired = 50e6;  // NaN among weights has most outputs added up again, one by one
+    if (!all() && problem.flops() > kSoonRepaired) seeds = {7};
+    for (const std::uint64_t seed : seeds) {
       Testbed bed(problem, gpu(), TestData::non_finite, seed, 0);
       EXPECT_EQ(host_gpu_tests::fault_of(bed, *executable), "")
           << algorithm().name() << " " << to_string(problem) << " with " << to_string(config);
