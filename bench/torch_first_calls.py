@@ -10,8 +10,9 @@ process' caches and --tune seconds of search; its records, exported and imported
 As many run at a time as there are --lanes, each on processors of its own and all on as many, so that seconds are to be
 compared; the GPU is shared. Models go in their order: long ones first. Seconds are from torch.compile to the first answer: what
 importing and making the model take is left out. Times of a call are medians, in turns, while all other processes are stopped, whose
-seconds do not count that. torchvision's names, timm's (hrnet_w18), yolo11s of ultralytics, and tiny; random weights, bf16 and
-channels last on a GPU.
+seconds do not count that: `us` of ten calls that follow each other, `waited_us` of one that is waited for, whose host's part depends
+on the processors that the process has. torchvision's names, timm's (hrnet_w18), yolo11s of ultralytics, and tiny; random weights,
+bf16 and channels last on a GPU.
 """
 
 import argparse
@@ -63,7 +64,8 @@ def built(name, args):
 
 
 def work(args):
-    """One process: the first call's seconds, then microseconds of calls for each line of its input."""
+    """One process: the first call's seconds, then microseconds of calls that follow each other, and of calls that are waited for, for
+    each line of its input."""
     answers, sys.stdout = sys.stdout, sys.stderr
     if args.processors:
         os.sched_setaffinity(0, map(int, args.processors.split(",")))
@@ -96,15 +98,17 @@ def work(args):
         for _ in range(5):
             run(x)
         print(json.dumps({"begin": begin, "end": end, "said": said}), file=answers, flush=True)
-        for _ in sys.stdin:
-            samples = []
-            for _ in range(args.calls):
-                wait()
-                begin = time.perf_counter()
+
+        def us_of(calls):
+            wait()
+            begin = time.perf_counter()
+            for _ in range(calls):
                 run(x)
-                wait()
-                samples.append(1e6 * (time.perf_counter() - begin))
-            print(json.dumps(samples), file=answers, flush=True)
+            wait()
+            return 1e6 * (time.perf_counter() - begin) / calls
+
+        for _ in sys.stdin:
+            print(json.dumps([[us_of(10) for _ in range(args.calls)], [us_of(1) for _ in range(args.calls)]]), file=answers, flush=True)
 
 
 class Way:
@@ -152,8 +156,8 @@ class Way:
         with contextlib.suppress(BrokenPipeError):
             print("time", file=self.process.stdin, flush=True)
             line = self.process.stdout.readline()
-            return json.loads(line) if line else []
-        return []
+            return json.loads(line) if line else ([], [])
+        return [], []
 
     def end(self):
         if self.process is not None:
@@ -179,21 +183,23 @@ def alone(others):
 def finish(ways, others, rows, args):
     """Times what is ready of a model in turns, and writes its rows."""
     alive = [way for way in ways if way.row.get("seconds")]
-    samples = {way: [] for way in alive}
+    samples, waited = {way: [] for way in alive}, {way: [] for way in alive}
     with alone(others):
         for turn in range(4):
             for way in alive if turn % 2 == 0 else alive[::-1]:
-                samples[way] += way.time()
+                for kept, found in zip((samples, waited), way.time()):
+                    kept[way] += found
     first = {way.name: way.row.get("seconds") for way in ways}
-    us = {way.name: statistics.median(samples[way]) if samples.get(way) else float("nan") for way in ways}
+    us, alone_us = ({way.name: statistics.median(of[way]) if of.get(way) else float("nan") for way in ways} for of in (samples, waited))
     for way in ways:
         way.end()
         base = first["inductor, second process" if "second" in way.name else "inductor, cold"]
         seconds = way.row.get("seconds", float("nan"))
         rows.append({"model": way.model, "way": way.name, "seconds": seconds, "over_inductor": seconds / (base or float("nan")),
-                     "us": us[way.name], "of_tuned": us["convtune, tuned"] / us[way.name], "said": way.row.get("said", "no time left")})
+                     "us": us[way.name], "waited_us": alone_us[way.name], "of_tuned": us["convtune, tuned"] / us[way.name],
+                     "said": way.row.get("said", "no time left")})
     if args.json:
-        found = {"format": "convtune-first-calls", "version": 3, "lanes": args.lanes, "tune": args.tune, "rows": rows}
+        found = {"format": "convtune-first-calls", "version": 4, "lanes": args.lanes, "tune": args.tune, "rows": rows}
         Path(args.json).write_text(json.dumps(found, indent=1) + "\n")
 
 

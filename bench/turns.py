@@ -15,7 +15,8 @@ import sys
 import time
 
 TURN, LEAVE = "turn", "leave"
-AT_ONCE = max(2, (os.cpu_count() or 1) // 3)
+PROCESSORS = len(os.sched_getaffinity(0))
+AT_ONCE = max(2, PROCESSORS // 3)
 
 
 class Turn:
@@ -86,7 +87,7 @@ def make_ready(workers, at_once, until, look):
     while waiting or busy:
         while waiting and len(busy) < at_once:
             busy.append(waiting.pop(0))
-            busy[-1].begin(max(2, 2 * (os.cpu_count() or 1) // at_once))  # some of them wait or measure
+            busy[-1].begin(max(2, 2 * PROCESSORS // at_once))  # some of them wait or measure
         if holder is None and wanting:
             holder = min(wanting, key=workers.index)
             wanting.remove(holder)

@@ -66,8 +66,8 @@ def training(file):
 
 def first(file):
     for row in some(json.loads(Path(file).read_text())["rows"], file):
-        print(f"{row['model']:18} {row['way']:24} {row['seconds']:6.1f} s {row['over_inductor']:5.2f}x {row['us']:8.0f} us a call, "
-              f"{100 * row['of_tuned']:.0f} % of tuned  {row['said'][:230]}")
+        print(f"{row['model']:18} {row['way']:24} {row['seconds']:6.1f} s {row['over_inductor']:5.2f}x {row['us']:7.0f} us a call "
+              f"({row['waited_us']:.0f} waited for), {100 * row['of_tuned']:.0f} % of tuned  {row['said'][:230]}")
 
 
 if __name__ == "__main__":
