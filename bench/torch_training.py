@@ -98,11 +98,15 @@ def work(args):
     turn = Turn()
     import torch
 
+    def stage(text):  # of what is not ready in time
+        print(f"stage: {args.models[0]} {args.way} at {time.monotonic() - START:.0f} s: {text}", file=sys.stderr, flush=True)
+
     is_exact = args.way == EXACT
     torch.backends.cudnn.benchmark = not is_exact
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = not is_exact
     device, dtype = torch.device(args.device), torch.float32 if is_exact else getattr(torch, args.type)
     model, inputs, loss_of = module_and_data(args.models[0], args)
+    stage("the model is there")
     without_chance(model)
     if not is_exact and not args.way.endswith("_first"):
         last = {4: torch.channels_last, 5: torch.channels_last_3d}
@@ -138,8 +142,10 @@ def work(args):
     else:
         turn.take()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+    stage("first step")
     losses = [step(run, optimizer)]
     wait(device)
+    stage("second step")
     facts = {"seconds": time.monotonic() - begin - turn.waited, "mib": 0.0, "kept": kept, "won": {}}
     gradients = gradients_of(model)
     losses += [step(run, optimizer) for _ in range(3)]
@@ -246,7 +252,7 @@ def main():
     result = {"format": "convtune-torch-training", "version": 4, "device": name, "torch": torch.__version__, "rows": []}
     models = [(name, int(batch or args.batch)) for name, _, batch in (one.partition(":") for one in args.models)]
     with tempfile.TemporaryDirectory() as folder:
-        workers = {model: [worker(way, *model, args, folder) for way in (EXACT, *args.ways)] for model in models}
+        workers = {model: [worker(way, *model, args, folder) for way in (*args.ways, EXACT)] for model in models}
         make_ready([one for of in workers.values() for one in of], args.at_once, START + 0.8 * args.deadline, look)
         for (model, batch), ways in workers.items():
             result["rows"].append(measured(model, batch, ways, args))

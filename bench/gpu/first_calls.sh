@@ -8,7 +8,7 @@
 . "$(dirname "$0")/setup.sh"
 rm -f "$out/first_calls.json"
 # shellcheck disable=SC2086
-within "$(left 5)" first_calls.log "$python" "$root/bench/torch_first_calls.py" --deadline "$(left 15)" --json "$out/first_calls.json" \
+within "$(left 5)" first_calls.log "$python" "$root/bench/torch_first_calls.py" --deadline "$(left 30)" --json "$out/first_calls.json" \
   ${1:+--models "$1"} ${MORE:-}
 told first "$out/first_calls.json" first_calls.log
 exit "$code"

@@ -14,4 +14,5 @@ within "$(left 5)" training.log "$python" "$root/bench/torch_training.py" --mode
   --ways ${WAYS:-eager eager_first backend compiled compiled_first} --deadline "$(left 20)" \
   --seconds "${SECONDS_EACH:-15}" --json "$out/training.json" ${MORE:-}
 told training "$out/training.json" training.log
+if [ "$code" -ne 0 ]; then grep -E '^stage|Error|no time left' "$out/training.log" | tail -16 | cut -c1-200; fi  # how far each came
 exit "$code"
