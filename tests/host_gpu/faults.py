@@ -13,6 +13,8 @@ PROBLEMS = {  # word: kernel, problem, config
         "rows=12 columns=16 images=1 consumers=1 filter_blocks=1 ping_pong=0 channels=32 input_stages=2 "
         "weight_stages=6 cluster=1"),
     "body tf32": ("direct_body_sm90", "mb2ic16ih20oc72kh3ph1 precision=tf32", ""),
+    "body tf32 of frames": ("direct_body_sm90",
+        "mb2ic16id4ih9iw11oc70kd3kh3kw3pd2ph1pw1 precision=tf32 layout=nhwc pad_back=0 residual=1", ""),
     "half gemm": ("implicit_gemm_half_sm80", f"mb2ic64ih14oc64kh3ph1 {HALF} residual=1 act=relu", ""),
     "half gemm of few channels": ("implicit_gemm_half_sm80", f"mb2ic24ih10oc18kh3ph1 {HALF}",
         "rows=256 filters=32 warps_m=8 warps_n=1 channels=32 stages=4 blocks=1 split=1 window=0"),

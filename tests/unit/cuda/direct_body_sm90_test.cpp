@@ -45,13 +45,13 @@ void check_input() {
         if (at.column >= a.q) continue;
         seen[static_cast<std::size_t>((at.image * a.p + at.row) * a.q + at.column)] += tap == 0;
         const int frame = at.image % a.z * a.stride_d - a.pad_front + tap * a.dilation_d;
-        const int plane = (at.image / a.z - first_image) * a.c * a.d + frame;
+        const int volume = at.image / a.z - first_image, plane = volume * (a.nhwc ? 1 : a.c) * a.d + frame;
         for (int step = 0; step < config.taps(); ++step) {
           const int row = at.row * a.stride_h - a.pad_top + step / a.s * a.dilation_h;
           const int column = at.column * a.stride_w - a.pad_left + step % a.s * a.dilation_w;
           const bool inside =
               frame >= 0 && frame < a.d && row >= 0 && row < a.h && column >= 0 && column < a.w;
-          const int want = inside ? (plane * a.h + row) * a.w + column : -1;
+          const int want = inside ? ((plane * a.h + row) * a.w + column) * (a.nhwc ? a.c : 1) : -1;
           ASSERT_EQ(loaded[static_cast<std::size_t>(config.step_chunk(step) + position)], want)
               << "tile " << tile << ", position " << position << ", step " << step << ", tap " << tap;
           ASSERT_TRUE(!inside || computed) << "tile " << tile << ", tap " << tap;
@@ -144,6 +144,12 @@ TEST(DirectBodySm90, PositionsMeetTheirFrames) {
   check_geometry<DirectBodySm90{.conv = causal, .positions = 32}>();
   check_geometry<DirectBodySm90{.conv = causal, .positions = 24, .strips = 2}>();
   check_geometry<DirectBodySm90{.conv = causal, .positions = 128}>();
+  constexpr ConvExtents last = [](ConvExtents other) {
+    other.nhwc = true;
+    return other;
+  }(causal);
+  check_input<DirectBodySm90{.conv = last, .positions = 32, .staged = 0}>();
+  check_input<DirectBodySm90{.conv = last, .positions = 24, .strips = 2, .channels = 32, .staged = 0}>();
   constexpr DirectBodySm90 kernel{.conv = causal, .position_groups = 1, .positions = 32};
   EXPECT_EQ(kernel.tile_blocks(0).count(), 1) << "the first frame meets one of the filter's three";
   EXPECT_EQ(kernel.tile_blocks(kernel.positions * 4).count(), 3);
@@ -295,7 +301,8 @@ TEST(DirectBodySm90, PlansQuicklyAtAnyDilationStrideAndPadding) {
 TEST(DirectBodySm90, RefusesWithAReason) {
   expect_refusals(cuda::direct_body_sm90(), {{"mb2ic16ih32oc16kh3ph1", "this is 8.0", {8, 0}},
                                              {"mb2ic16ih32oc16kh3ph1 precision=fp32", "fp32"},
-                                             {"mb2ic16ih32oc16kh3ph1 layout=nhwc", "NCHW"},
+                                             {"mb2ic16ih32oc16kh3ph1 residual=1", "residual"},
+                                             {"mb2g2ic16ih32oc16kh3ph1 layout=nhwc residual=1", "group"},
                                              {"mb2ic16ih32oc16kh3ph1 dtype=f16 precision=fp16", "f32"},
                                              {"mb2g2ic16ih32oc16kh3ph1", "group"},
                                              {"mb2ic3ih32oc16kh3ph1", "input channels"},
@@ -307,6 +314,10 @@ TEST(DirectBodySm90, RefusesWithAReason) {
       {"producers=0", "producers=2", "filter_groups=0", "filter_groups=2",
        "filter_groups=3 position_groups=1 positions=168", "positions=204", "positions=264", "strips=0",
        "strips=57", "channels=12", "stages=1", "stages=8 staged=16", "staged=4"});
+  expect_config_refusals(
+      cuda::direct_body_sm90(), tf32("mb64ic64ih56oc64kh3ph1 layout=nhwc"),
+      "filter_groups=1 position_groups=2 positions=200 strips=1 channels=8 stages=3 staged=0 producers=1",
+      {"staged=8", "staged=16", "channels=40"});
 }
 
 TEST(DirectBodySm90, TakesEveryBodyCase) {
@@ -316,13 +327,17 @@ TEST(DirectBodySm90, TakesEveryBodyCase) {
 
 TEST(DirectBodySm90, CompilesWithTheMostSums) {
   std::vector<PlannedKernel> kernels;
-  for (const char* text :
-       {"alexnet_conv2", "resnet_3x3_s2_128", "resnet_1x1_1024_256", "resnet_3x3_256_batch1",
-        "mb3ic21ih33iw41oc13kh5kw3sh2sw3ph1pw2 act=relu bias=0"}) {
+  for (const char* text : {"alexnet_conv2", "resnet_3x3_s2_128", "resnet_1x1_1024_256",
+                           "resnet_3x3_256_batch1", "mb3ic21ih33iw41oc13kh5kw3sh2sw3ph1pw2 act=relu bias=0",
+                           "mb1ic384id3ih60iw104oc768kd3kh1kw1pd0ph0pw0 layout=nhwc",
+                           "mb1ic96id6ih240iw416oc96kd3kh3kw3pd0ph1pw1 layout=nhwc residual=1 act=silu",
+                           "mb3ic21ih33iw41oc13kh5kw3sh2sw3ph1pw2 layout=nhwc residual=1"}) {
     const ConvProblem problem = tf32(text);
     kernels.push_back({problem, most<DirectBodySm90>(problem, candidates(problem),
                                                      [](const DirectBodySm90& a) { return a.sums(); })});
   }
+  kernels.push_back(kernels.back());
+  kernels.back().any_pointer = true;
   expect_compiles_as_planned(*cuda::kernel_algorithm(cuda::direct_body_sm90()), kernels);
 }
 

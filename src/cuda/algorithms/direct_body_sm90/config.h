@@ -15,6 +15,7 @@ struct DirectBodySm90 {
   int staged = 16, producers = 1;
   // Set by the host: as many stages of weights as there is room for.
   int weight_stages = 2;
+  bool aligned = true;  // not a choice: x, y and the residual begin at multiples of 16 bytes
   static constexpr const char* kName = "DirectBodySm90";
   template <class Self, class F>
   static constexpr void visit(Self& self, F&& field) {
@@ -29,10 +30,12 @@ struct DirectBodySm90 {
     field("staged", self.staged, 0, 16,
           "filters of a warp whose outputs are gathered in shared memory before they are stored: 8, 16, or 0 "
           "to store "
-          "them from registers");
+          "them from registers, as channels last always are");
     field("producers", self.producers, 1, 2, "warpgroups that load");
     field("weight_stages", self.weight_stages);
+    if (self.conv.nhwc) field("aligned", self.aligned);
   }
+  constexpr bool asks_alignment() const { return conv.nhwc; }
 
   // ---- The sum ----
   // A chunk is 4 channels of a pixel, 16 bytes. A unit is what is loaded as one: 4 channels with all their
@@ -106,8 +109,12 @@ struct DirectBodySm90 {
   // ---- A stage: [unit][phase][position] chunks ----
   constexpr int block_positions() const { return positions * position_groups; }
   constexpr int window() const { return block_positions() + row_reach() * pitch() + column_reach(); }
-  // From unit to unit: 2 modulo 8, so that neighbours do not begin in the same banks.
-  constexpr int plane_chunks() const { return (phases() * window() + 5) / 8 * 8 + 2; }
+  // From unit to unit: 2 modulo 8, so that neighbours do not begin in the same banks. Where channels come
+  // last threads beside each other store all units of a pixel, which take turns at the banks.
+  constexpr int plane_rest() const { return conv.nhwc ? greater(8 / stage_units(), 1) : 2; }
+  constexpr int plane_chunks() const {
+    return (phases() * window() + 7 - plane_rest()) / 8 * 8 + plane_rest();
+  }
   constexpr int stage_bytes() const { return channels / 4 * plane_chunks() * 16; }
   // Chunks of a unit, numbered as they are loaded: along the input's columns.
   constexpr int unit_chunks() const { return phases() * window(); }
@@ -162,9 +169,16 @@ struct DirectBodySm90 {
   constexpr int staging_bytes() const { return 4 * consumers() * staged * staging_pitch() * 4; }
 
   // ---- Shared memory ----
-  constexpr int loader_chunks() const {
-    return ceil_div(unit_chunks(), loaders());
-  }  // chunks per thread and unit
+  // A loading thread has chunks of each unit; where channels come last it has one unit, and its neighbours
+  // the others of the same pixels, so that they read whole sectors.
+  constexpr int shared_units() const { return conv.nhwc ? stage_units() : 1; }
+  constexpr int together() const { return loaders() / shared_units(); }  // pixels that they load at once
+  constexpr int loader_chunks() const { return ceil_div(unit_chunks(), together()); }  // per thread and unit
+  constexpr int loads() const { return loader_chunks() * stage_units() / shared_units(); }  // in a stage
+  constexpr int most_loader_chunks() const { return threads() > 384 ? 12 : conv.nhwc ? 24 : 20; }
+  // Tells whether a chunk is 16 bytes of x, and whether two filters of a pixel are 8 of y.
+  constexpr bool wide_input() const { return conv.nhwc && aligned && conv.c % 4 == 0; }
+  constexpr bool wide_output() const { return conv.nhwc && aligned && conv.k % 2 == 0; }
   // Gives the offset of each region, in bytes. Barriers: a stage of input is `full` or `done`, and one of
   // weights.
   struct Smem {
@@ -199,7 +213,7 @@ struct DirectBodySm90 {
     const int step = static_cast<int>(i / (kStep * filter_groups) % steps());
     const int block = static_cast<int>(i / (kStep * filter_groups * steps()) % blocks());
     const int filter_block = static_cast<int>(i / block_weights());
-    const int k = (filter_block * filter_groups + filter_group) * kTile + in_step / 4 % kTile;
+    const int k = (filter_block * filter_groups + filter_group) * kTile + filter_of(in_step / 4 % kTile);
     const int channel =
         block % frame_blocks() * channels + step / taps() * 8 + in_step / 256 * 4 + in_step % 4;
     if (k >= conv.k || channel >= conv.c) return -1;
@@ -207,13 +221,20 @@ struct DirectBodySm90 {
            step % taps();
   }
 
+  // The filter of a product's row. A thread has the sums of rows 8 apart: where channels come last they are
+  // neighbours.
+  constexpr int filter_of(int row) const {
+    return conv.nhwc ? row / 16 * 16 + row % 8 * 2 + row / 8 % 2 : row;
+  }
+
   // Tells whether what is computed further up is in range.
   constexpr bool possible() const {
     if (!is_in_range(*this) || consumers() > 3 || positions % 8 != 0 || threads() > 512 ||
         (threads() == 512 && positions > 160) || strips > conv.q || channels % 8 != 0 || staged % 8 != 0)
       return false;
+    if (conv.nhwc && (staged > 0 || loaders() % stage_units() != 0)) return false;
     return steps() <= kMostSteps && static_cast<long long>(row_reach()) * pitch() < kMostReach &&
-           image_positions() < kInt && loader_chunks() <= (threads() > 384 ? 12 : 20);
+           image_positions() < kInt && loader_chunks() <= most_loader_chunks();
   }
   // Tells whether the kernel compiles without spilling and a multiprocessor can hold a block of it.
   constexpr bool valid(long long smem_per_block) const {
@@ -225,7 +246,8 @@ struct DirectBodySm90 {
     return all_positions() + 2 * window() < kInt && tiles() < kInt && plane_chunks() < (1 << 14) &&
            weight_stages >= 2 && weight_stages <= kMostWeightStages && smem_bytes() <= smem_per_block &&
            (staged == 0 || most_segments() <= kMostSegments) && image * window_images < kInt &&
-           output * window_images < kInt && tiles() * blocks() * weight_groups() < kInt;
+           (conv.nhwc ? 1LL * images() * conv.p * conv.q : output * window_images) < kInt &&
+           tiles() * blocks() * weight_groups() < kInt;
   }
 
   static constexpr int kTile = 64;  // filters of a product

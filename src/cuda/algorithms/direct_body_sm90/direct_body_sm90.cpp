@@ -38,6 +38,7 @@ double estimated_cycles(const DirectBodySm90& kernel, int multiprocessors) {
   constexpr double kL2Bytes = 26, kMemoryBytes = 13;        // that a multiprocessor gets in a cycle
   constexpr double kOperandBytes = 110, kLoadCycles = 160;  // from shared memory; a warp's 4 loads and store
   constexpr double kTileCycles = 2500, kStagedCycles = 5;   // to begin a tile; to store a position
+  constexpr double kWideCycles = 60, kPixelCycles = 8;  // the same by 16 bytes, and where channels are last
   constexpr double kSegmentCycles = 30, kStageCycles = 200,
                    kGroupCycles = 5;  // cycles of waiting, and of copies
   const double blocks = frames_share(kernel) * kernel.blocks(), columns = kernel.positions;
@@ -45,9 +46,11 @@ double estimated_cycles(const DirectBodySm90& kernel, int multiprocessors) {
   const double products = blocks * kernel.steps() * kernel.consumers() * product;
   const double input = blocks * kernel.unit_chunks() * kernel.stage_units();
   const double weights = blocks * kernel.weight_groups() * kernel.weight_stage_bytes();
-  const double l2 = (input * 16 + weights) / kL2Bytes, loads = input / kernel.loaders() * kLoadCycles;
-  const double outputs = columns * kernel.consumers() * kStagedCycles * (kernel.staged == 0 ? 4 : 1) +
-                         16.0 * kernel.most_segments() * kSegmentCycles;
+  const double l2 = (input * 16 + weights) / kL2Bytes,
+               loads = input / kernel.loaders() * (kernel.wide_input() ? kWideCycles : kLoadCycles);
+  const double each = kernel.conv.nhwc ? kPixelCycles : kStagedCycles * (kernel.staged == 0 ? 4 : 1);
+  const double outputs = columns * kernel.consumers() * each * (kernel.conv.residual ? 2 : 1) +
+                         (kernel.conv.nhwc ? 0 : 16.0 * kernel.most_segments() * kSegmentCycles);
   const double stages = blocks * (kStageCycles + kernel.weight_groups() * kGroupCycles);
   const double waves = std::ceil(static_cast<double>(kernel.tiles()) / multiprocessors);
   const double all = waves * (std::max({products, l2, loads}) + stages + outputs + kTileCycles);
@@ -70,7 +73,7 @@ TileWork work_of(const DirectBodySm90& a) {
   work.load_warps = a.loaders() / 32.0;
   work.load_beside = true;
   work.in_flight_bytes = 16.0 * 20 * a.loaders();
-  work.load.instructions = chunks / 32 * 35;
+  work.load.instructions = chunks / 32 * (a.wide_input() ? 14 : 35);
   work.load.wavefronts = chunks / 32 * 4;
   // Columns that no tap meets come along in their sectors.
   const double along = std::min(1.0 * a.conv.stride_w / a.phases_w(), 8.0);
@@ -79,10 +82,16 @@ TileWork work_of(const DirectBodySm90& a) {
   work.multiply.instructions = products * 4 * 4;
   work.multiply.wavefronts = products * (16 + positions / 4) + weight_bytes / 128;
   work.multiply.waits = blocks * a.weight_groups();
-  work.store.instructions = computed / 32 * 8;
-  work.store.wavefronts = computed / 32 * (a.staged ? 2.5 : 1);
-  store_in_pieces(work, outputs_of(a.conv) / work.tiles,
-                  std::min<double>(positions, static_cast<double>(a.segment_positions())));
+  work.store.instructions = computed / 32 * (a.conv.nhwc ? 5 : 8);
+  work.store.wavefronts = computed / 32 * (a.staged ? 2.5 : a.conv.nhwc ? 2 : 1);
+  const double piece = a.conv.nhwc ? std::min(a.conv.k, a.block_filters())
+                                   : std::min<double>(positions, static_cast<double>(a.segment_positions()));
+  store_in_pieces(work, outputs_of(a.conv) / work.tiles, piece);
+  if (a.conv.residual) {
+    work.store.instructions += computed / 32 * 2;
+    work.store.l2_bytes += 4 * computed;
+    work.store.waits += positions / 16;
+  }
   return work;
 }
 
@@ -93,10 +102,13 @@ class DirectBody final : public KernelAlgorithmOf<DirectBodySm90> {
  private:
   bool has_depth() const override { return true; }
   Support takes(const Computed& a, const DeviceInfo& device) const override {
-    const Abilities& abilities =
-        once([] { return Abilities{.activations = all_activations(), .depth = true}; });
+    static const auto of = [](bool residual) {
+      return Abilities{.activations = all_activations(), .residual = residual, .depth = true};
+    };
+    const Abilities& planes = once([] { return of(false); });
+    const Abilities& pixels = once([] { return of(true); });
     if (Support support =
-            first_refusal({needs_sm90(device), within(abilities, a), takes_layout(a, Layout::nchw),
+            first_refusal({needs_sm90(device), within(a.layout == Layout::nhwc ? pixels : planes, a),
                            takes_tf32(a), takes_one_group(a), fits_extents(a), takes_channels_from(8, a)});
         !support)
       return support;
@@ -117,13 +129,13 @@ class DirectBody final : public KernelAlgorithmOf<DirectBodySm90> {
     if (kernel.valid(sm90_smem_per_block())) return Support::yes();
     return Support::no(fmt::format(
         "at most 3 groups in all, positions a multiple of 8 up to 256 (160 with 3 groups), strips "
-        "1 to {}, channels a multiple of 8 up to 64, stages 2 to 8, staged 0, 8 or 16, and {} "
-        "bytes of shared memory",
+        "1 to {}, channels a multiple of 8 up to 64, stages 2 to 8, staged 0, 8 or 16 (channels last: 0), "
+        "and {} bytes of shared memory",
         kernel.conv.q, sm90_smem_per_block()));
   }
   LaunchPlan launch(const DirectBodySm90& kernel, const DeviceInfo& device) const override {
     std::vector<Argument> arguments = kTensorArguments;
-    arguments.emplace_back(Turn{});
+    arguments.insert(arguments.end(), {Argument(Turn{}), Argument(Pointer{Operand::residual})});
     return plan_of(kernel, device, {resident_grid(kernel.tiles(), device.units)}, std::move(arguments));
   }
   TileWork counted(const DirectBodySm90& kernel) const override { return work_of(kernel); }
@@ -153,7 +165,9 @@ class DirectBody final : public KernelAlgorithmOf<DirectBodySm90> {
               if (producers > 1 && plain.taps() > 1) continue;
               // The others of this size are for where it does not fit.
               for (const auto& [stages, staged] :
-                   {std::pair{3, 16}, {3, 8}, {4, 16}, {4, 8}, {2, 8}, {2, 0}}) {
+                   {std::pair{3, 16}, {3, 8}, {4, 16}, {4, 8}, {2, 8}, {4, 0}, {3, 0}, {2, 0}}) {
+                // Only where channels come last more than two stages are worth it without any staged.
+                if (extents.nhwc ? staged > 0 : staged == 0 && stages > 2) continue;
                 const DirectBodySm90 kernel = with_weight_stages({.conv = extents,
                                                                   .filter_groups = filter_groups,
                                                                   .position_groups = position_groups,

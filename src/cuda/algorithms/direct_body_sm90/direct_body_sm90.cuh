@@ -1,5 +1,5 @@
-// Convolution for many channels on compute capability 9.0, NCHW as it lies: wgmma whose positions are chunks
-// of 4 channels, so that a filter tap is only another address.
+// Convolution for many channels on compute capability 9.0, NCHW and NHWC as they lie: wgmma whose positions
+// are chunks of 4 channels, so that a filter tap is only another address.
 //
 // A product is 64 filters x `positions` output positions x 8 channels. wgmma reads its second operand in
 // blocks of 8 positions of 16 bytes, 128 contiguous bytes where nothing is swizzled. A chunk, 16 bytes, is 4
@@ -30,7 +30,7 @@ namespace convtune::direct_body_sm90 {
 
 template <DirectBodySm90 config>
 __device__ void consume(const float* __restrict__ x, const float* __restrict__ packed, float* __restrict__ y,
-                        unsigned smem, int consumer, int backwards) {
+                        const float* __restrict__ residual, unsigned smem, int consumer, int backwards) {
   using S = Sizes<config>;
   constexpr Packed kPacked = config.packed();
   const Walk<config> walk{backwards};
@@ -100,7 +100,10 @@ __device__ void consume(const float* __restrict__ x, const float* __restrict__ p
         walk.filter_block(tile) * config.block_filters() + filter_group * DirectBodySm90::kTile + 16 * warp;
     finite = __shfl_sync(0xffffffff, finite, 0);
     if (!finite)
-      store_exact<config>(x, packed, y, first_filter, first_position);
+      store_exact<config>(x, packed, residual, y, first_filter, first_position);
+    else if constexpr (config.conv.nhwc)
+      store_pixels<config>(sums, packed + kPacked.bias_at(), residual, y, first_filter, first_position,
+                           table);
     else if constexpr (config.staged > 0)
       store_staged<config>(sums, packed + kPacked.bias_at(), y, first_filter, first_position, staging, table);
     else
@@ -112,7 +115,7 @@ __device__ void consume(const float* __restrict__ x, const float* __restrict__ p
 template <DirectBodySm90 config>
 __global__ void __launch_bounds__(config.threads(), 1)
     direct_body_sm90(const float* __restrict__ x, const float* __restrict__ packed, float* __restrict__ y,
-                     int backwards) {
+                     int backwards, const float* __restrict__ residual) {
   extern __shared__ __align__(128) unsigned char memory[];
   using S = Sizes<config>;
   const unsigned smem = ptx::shared_address(memory);
@@ -128,7 +131,7 @@ __global__ void __launch_bounds__(config.threads(), 1)
   ptx::wait_for_earlier_grids(packed);
   const int warpgroup = __shfl_sync(0xffffffff, thread / 128, 0);
   if (warpgroup < config.consumers())
-    consume<config>(x, packed, y, smem, warpgroup, backwards);
+    consume<config>(x, packed, y, residual, smem, warpgroup, backwards);
   else if (thread / 32 % 4 < 3) {
     const int loader = (warpgroup - config.consumers()) * 96 + thread % 128;
     load_input<config>(x, smem, loader, backwards);

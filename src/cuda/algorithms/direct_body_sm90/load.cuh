@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cuda/algorithms/direct_body_sm90/positions.h"
+#include "cuda/ptx/global.cuh"
 #include "cuda/ptx/several.cuh"
 #include "cuda/ptx/wgmma_tf32.cuh"
 #include "cuda/ptx/wgmma_three.cuh"
@@ -42,9 +43,11 @@ __device__ void bring_weights(const float* __restrict__ packed, unsigned smem, i
 // out, and compiling waits for it: of the ways to have enough on its way it is the shortest.
 template <DirectBodySm90 config>
 struct Batches {
-  static constexpr int kNeeded = config.loader_chunks() * config.stage_units();
-  static constexpr int kRegisters = (config.threads() > 384 ? 80 : 104) - config.loader_chunks();
-  static constexpr int kMostInFlight = kRegisters / 4, kMostAtOnce = 12, kMostDepth = 8;
+  static constexpr int kNeeded = config.loads();
+  static constexpr int kForThese = config.conv.nhwc ? 88 : 104;
+  static constexpr int kRegisters = (config.threads() > 384 ? 80 : kForThese) - config.loader_chunks();
+  static constexpr int kMostInFlight = kRegisters / 4, kMostDepth = 8;
+  static constexpr int kMostAtOnce = config.conv.nhwc ? kMostInFlight / 2 : 12;
   static constexpr int at_once(int count) { return ceil_div(kNeeded, count); }
   static constexpr int lap(int count, int depth) {  // their least common multiple
     return count / gcd(count, depth) * depth;
@@ -88,12 +91,16 @@ __device__ void load_input(const float* __restrict__ x, unsigned smem, int threa
   using S = Sizes<config>;
   using B = Batches<config>;
   constexpr ConvExtents a = config.conv;
-  constexpr int kLoaders = config.loaders(), kPlanePixels = a.d * a.h * a.w;
+  constexpr int kPlanePixels = a.d * a.h * a.w;
   constexpr int kChunks = config.loader_chunks();  // for this thread and a unit
-  constexpr int kStageUnits = config.stage_units(), kUnits = config.units();
+  constexpr int kStageUnits = config.stage_units(), kTogether = config.together();
+  constexpr int kChannel = a.nhwc ? 1 : kPlanePixels;  // floats from channel to channel
   constexpr bool kWholeChannels = a.c % config.channels == 0;
   const Walk<config> walk{backwards};
   const int steps = all_blocks(walk) * B::kCount;
+  const int first_unit = a.nhwc ? thread % kStageUnits : 0;
+  const int first_chunk = a.nhwc ? thread / kStageUnits : thread;
+  const float* const mine_of_x = a.nhwc ? x + first_unit * 4 : x;
   unsigned values[B::kDepth][B::kAtOnce][4];
 
   DirectBodySm90::Range blocks = config.tile_blocks(walk.first_position(walk.first));
@@ -105,10 +112,10 @@ __device__ void load_input(const float* __restrict__ x, unsigned smem, int threa
     if (batch == 0 && frame_block == 0) {
       const int first = walk.first_position(load_tile);
       const int first_image = first / S::kImagePositions / S::kStrips / a.z;
-      from = x + static_cast<long long>(first_image) * (a.c * kPlanePixels);
+      from = mine_of_x + static_cast<long long>(first_image) * (a.c * kPlanePixels);
 #pragma unroll
       for (int i = 0; i < kChunks; ++i)
-        sources[i] = chunk_source<config>(thread + kLoaders * i, first, first_image,
+        sources[i] = chunk_source<config>(first_chunk + kTogether * i, first, first_image,
                                           a.t == 1 ? 0 : load_block / S::kFrameBlocks);
     }
 #pragma unroll
@@ -116,16 +123,21 @@ __device__ void load_input(const float* __restrict__ x, unsigned smem, int threa
       const int item = batch * B::kAtOnce + i;
       if (item < B::kNeeded) {
         const int in_stage = item / kChunks;
-        const int unit = frame_block * kStageUnits + in_stage;
+        const int unit = frame_block * kStageUnits + in_stage + first_unit;
         const int source = sources[item % kChunks];
-        int channels[4];
+        if constexpr (config.wide_input()) {
+          const bool there = source >= 0 && (kWholeChannels || unit * 4 < a.c);
+          ptx::ld_global_v4_if(values[slot][i], from + source, there);
+        } else {
+          int channels[4];
 #pragma unroll
-        for (int j = 0; j < 4; ++j) channels[j] = kWholeChannels || unit * 4 + j < a.c ? source : -1;
-        ptx::ld_global_four_if<kPlanePixels>(values[slot][i], from + in_stage * 4LL * kPlanePixels, channels);
+          for (int j = 0; j < 4; ++j) channels[j] = kWholeChannels || unit * 4 + j < a.c ? source : -1;
+          ptx::ld_global_four_if<kChannel>(values[slot][i], from + in_stage * 4LL * kChannel, channels);
+        }
       }
     }
     if (batch == B::kCount - 1) {
-      from += static_cast<long long>(config.channels) * kPlanePixels;
+      from += static_cast<long long>(config.channels) * kChannel;
       if (++load_block == blocks.end) {
         blocks = config.tile_blocks(walk.first_position(load_tile + walk.step));
         load_block = blocks.first, load_tile += walk.step;
@@ -136,7 +148,7 @@ __device__ void load_input(const float* __restrict__ x, unsigned smem, int threa
   Ring<S::kStages> ring;
   int stage = 0;
   float largest = 0;  // for the stage's numbers; NaN where one is
-  const unsigned mine = smem + S::kAt.stages + thread * 16;
+  const unsigned mine = smem + S::kAt.stages + (first_unit * S::kPlane + first_chunk) * 16;
   const auto store = [&](int batch, int slot) {
     if (batch == 0) ring.wait_empty(smem + S::kAt.done);
     const unsigned to = mine + ring.slot * S::kStageBytes;
@@ -144,10 +156,11 @@ __device__ void load_input(const float* __restrict__ x, unsigned smem, int threa
     for (int i = 0; i < B::kAtOnce; ++i) {
       const int item = batch * B::kAtOnce + i;
       if (item < B::kNeeded) {
-        const int chunk = item % kChunks * kLoaders;
+        const int chunk = item % kChunks * kTogether;
         const int place = item / kChunks * S::kPlane + chunk;
-        ptx::st_shared_v4_rounded_if(to, place * 16, values[slot][i], largest,
-                                     chunk + kLoaders <= S::kUnitChunks || thread + chunk < S::kUnitChunks);
+        ptx::st_shared_v4_rounded_if(
+            to, place * 16, values[slot][i], largest,
+            chunk + kTogether <= S::kUnitChunks || first_chunk + chunk < S::kUnitChunks);
       }
     }
     if (batch < B::kCount - 1) return;

@@ -28,6 +28,7 @@ template <DirectBodySm90 config>
 constexpr int chunk_source(int chunk, int first_position, int first_image, int tap = 0) {
   using S = Sizes<config>;
   constexpr ConvExtents a = config.conv;
+  constexpr int kFrame = a.h * a.w;
   constexpr int kPhasesH = config.phases_h(), kPhasesW = config.phases_w();
   // One phase, or all of them: numbered as they are. Registers are too few to work it out.
   constexpr bool kPlainH = kPhasesH == 1 || kPhasesH == a.stride_h;
@@ -46,8 +47,11 @@ constexpr int chunk_source(int chunk, int first_position, int first_image, int t
   if constexpr (a.has_depth()) {
     const int frame = image % a.z * a.stride_d + tap * a.dilation_d - a.pad_front;
     if (frame < 0 || frame >= a.d) return -1;
+    if constexpr (a.nhwc)
+      return (((image / a.z - first_image) * a.d + frame) * kFrame + row * a.w + column) * a.c;
     return (image / a.z - first_image) * (a.c * a.d * a.h * a.w) + (frame * a.h + row) * a.w + column;
   }
+  if constexpr (a.nhwc) return ((image - first_image) * kFrame + row * a.w + column) * a.c;
   return (image - first_image) * (a.c * a.h * a.w) + row * a.w + column;
 }
 

@@ -131,10 +131,86 @@ __device__ void store_direct(const float (&sums)[config.sums()], const float* __
   }
 }
 
+// Two filters of a pixel that are neighbours in a tensor whose channels come last.
+template <DirectBodySm90 config>
+struct Pair {
+  float first = 0, second = 0;
+
+  __device__ __forceinline__ void load(const float* __restrict__ from, bool both) {
+    if constexpr (config.wide_output()) {
+      const float2 two = __ldg(reinterpret_cast<const float2*>(from));
+      first = two.x, second = two.y;
+    } else {
+      first = __ldg(from);
+      if (both) second = __ldg(from + 1);
+    }
+  }
+  __device__ __forceinline__ void store(float* __restrict__ to, bool both) const {
+    if constexpr (config.wide_output()) {
+      *reinterpret_cast<float2*>(to) = {first, second};
+    } else {
+      to[0] = first;
+      if (both) to[1] = second;
+    }
+  }
+};
+
+// Where channels come last: of each position a thread has two filters that are neighbours, and a warp 64
+// bytes. Residuals of some positions are on their way at once.
+template <DirectBodySm90 config>
+__device__ void store_pixels(const float (&sums)[config.sums()], const float* __restrict__ bias,
+                             const float* __restrict__ residual, float* __restrict__ y, int first_filter,
+                             int first_position, unsigned table) {
+  using S = Sizes<config>;
+  constexpr ConvExtents a = config.conv;
+  constexpr int kEights = S::kPositions / 8, kBatch = 2;  // of them positions of a thread come in pairs
+  const int lane = threadIdx.x % 32;
+  // For each position its output's pixel, counted through all images, or -1.
+  __syncwarp();
+#pragma unroll 1
+  for (int i = lane; i < S::kPositions; i += 32) {
+    const Output at = output_of<config>(first_position + i);
+    const int pixel = (at.image * a.p + at.row) * a.q + at.column;
+    ptx::st_shared(table + 4 * i, static_cast<unsigned>(at.column < a.q ? pixel : -1));
+  }
+  __syncwarp();
+  const int filter = first_filter + lane / 4 * 2;
+  if (filter >= a.k) return;
+  const bool both = a.k % 2 == 0 || filter + 1 < a.k;
+  Pair<config> addends;
+  addends.first = __ldg(bias + filter);
+  if (both) addends.second = __ldg(bias + filter + 1);
+  for_constants<0, ceil_div(kEights, kBatch)>([&](auto batch) {
+    constexpr int kFirst = batch.value * kBatch, kCount = lesser(kEights - kFirst, kBatch);
+    int pixels[kCount][2];
+    Pair<config> others[kCount][2];
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      ptx::ld_shared_v2(pixels[i][0], pixels[i][1], table + (8 * (kFirst + i) + lane % 4 * 2) * 4);
+      if constexpr (config.conv.residual) {
+#pragma unroll
+        for (int b = 0; b < 2; ++b)
+          if (pixels[i][b] >= 0)
+            others[i][b].load(residual + static_cast<long long>(pixels[i][b]) * a.k + filter, both);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kCount; ++i)
+#pragma unroll
+      for (int b = 0; b < 2; ++b) {
+        const float* const mine = sums + 4 * (kFirst + i) + b;
+        const Pair<config> done{finish<config.conv>(mine[0], addends.first, others[i][b].first),
+                                finish<config.conv>(mine[2], addends.second, others[i][b].second)};
+        if (pixels[i][b] >= 0) done.store(y + static_cast<long long>(pixels[i][b]) * a.k + filter, both);
+      }
+  });
+}
+
 // Computes these outputs again slowly: for tiles that meet a number that is not finite. By a warp.
 template <DirectBodySm90 config>
 __device__ void store_exact(const float* __restrict__ x, const float* __restrict__ packed,
-                            float* __restrict__ y, int first_filter, int first_position) {
+                            const float* __restrict__ residual, float* __restrict__ y, int first_filter,
+                            int first_position) {
   constexpr ConvExtents a = config.conv;
 #pragma unroll 1
   for (int i = threadIdx.x % 32; i < 16 * config.positions; i += 32) {
@@ -142,8 +218,10 @@ __device__ void store_exact(const float* __restrict__ x, const float* __restrict
     const Output at = output_of<config>(first_position + i % config.positions);
     if (filter >= a.k || at.column >= a.q) continue;
     const int image = at.image / a.z, frame = at.image % a.z;
+    float added = 0;
+    if constexpr (a.residual) added = residual[a.output_offset(image, filter, frame, at.row, at.column)];
     y[a.output_offset(image, filter, frame, at.row, at.column)] =
-        exact_output<config>(x, packed, image, filter, at.row, at.column, 0, frame);
+        exact_output<config>(x, packed, image, filter, at.row, at.column, added, frame);
   }
 }
 
