@@ -52,7 +52,7 @@ class Layer:
                      for x, taps, y, stride, dilation, before, behind in sizes)
 
     def key(self):
-        return self.text
+        return self.text if self.layout == "nchw" else f"{self.text} layout={self.layout}"
 
     line = key
 

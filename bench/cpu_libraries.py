@@ -11,7 +11,7 @@ import importlib
 import math
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -60,13 +60,13 @@ class Library:
 
 class Convtune(Library):
     """Returns convtune's plan, from its record or its estimate, or a plan that the caller names; `tune`: seconds in which
-    it searches first; `offset`: bytes from a cache line to x and y. Then oneDNN as convtune calls it: in the problem's layout, and in the layout that oneDNN
-    chooses with both conversions counted."""
+    it searches first; `offset`: bytes from a cache line to x and y. Then oneDNN as convtune calls it: in the problem's layout, and in
+    the layout that oneDNN chooses with both conversions counted. `layouts`: all of that in channels last, too."""
 
-    def __init__(self, threads, tune=0, plan="", offset=0):
+    def __init__(self, threads, tune=0, plan="", offset=0, layouts=False):
         super().__init__(threads)
-        self.tune, self.plan, self.offset = tune, plan, offset
-        self.kept_for = self.kept = None
+        self.tune, self.plan, self.offset, self.layouts = tune, plan, offset, layouts
+        self.kept_for = self.kept_layout = self.kept = None
 
     def load(self):
         sys.path.insert(0, str(ROOT / "python"))
@@ -112,7 +112,7 @@ class Convtune(Library):
     def tensors(self, problem, data):
         """x, y and the residual (or None), the same for every way of a problem: the same code on two pairs of tensors differs by a tenth
         with the pages that they happen to lie in, and oneDNN is a way of its own and often convtune's plan."""
-        if self.kept_for is not data:
+        if self.kept_for is not data or self.kept_layout != problem.layout:
             axes = range(2, data.x.ndim)
             order = (0, *axes, 1) if problem.layout == "nhwc" else (0, 1, *axes)
 
@@ -122,7 +122,7 @@ class Convtune(Library):
                 return there
 
             y = self.at_lines([problem.y_shape[axis] for axis in order], data.x.dtype)
-            self.kept_for = data
+            self.kept_for, self.kept_layout = data, problem.layout
             self.kept = laid(data.x), y, None if data.residual is None else laid(data.residual)
         return self.kept
 
@@ -138,6 +138,13 @@ class Convtune(Library):
         return array if problem.dtype == "f32" else array.view(importlib.import_module("ml_dtypes").bfloat16)
 
     def ways(self, problem, data):
+        ways = self.in_layout(problem, data)
+        if self.layouts and problem.layout == "nchw" and len(problem.strides) > 1:  # as PyTorch, which has no 1-D one
+            last = self.in_layout(replace(problem, layout="nhwc"), data)
+            ways |= {f"{name} nhwc=1": way for name, way in last.items()}
+        return ways
+
+    def in_layout(self, problem, data):
         line = problem.key()
         if self.tune:
             self.module.tune(line, "cpu", self.tune, progress=False)

@@ -15,7 +15,9 @@ run, as warm as the caches hold them; freed memory is kept and lies in huge page
 
 People's machines are busy, and their memory lies anywhere: --busy N counts on N processes of the same processors
 while the libraries are timed, and --offset N lets convtune's x and y begin N bytes behind a cache line (16 is where
-NumPy's and std::vector's large ones begin; the other libraries' memory is what they take themselves). Where other
+NumPy's and std::vector's large ones begin; the other libraries' memory is what they take themselves). Who may choose
+a model's layout has PyTorch's channels last; with --layouts convtune and oneDNN run in it, too, and ours is the better of the
+two. Where other
 work cannot be stopped, --clock thread takes the processor time of the one thread.
 
 A bf16 problem is put beside the others' ways in fp32 as well, on the same numbers: who may choose takes the faster one.
@@ -184,9 +186,13 @@ def count_on(processors):
         pass
 
 
+def is_own(name):
+    return name.startswith("convtune")
+
+
 def provider_json(name, config, samples=(), error=0.0, failure=""):
     median = statistics.median(samples) if samples else 0
-    algorithm, _, rest = (config if name == "convtune" else name).partition(" ")
+    algorithm, _, rest = (config if is_own(name) else name).partition(" ")
     return {"name": name, "algorithm": algorithm, "config": rest, "time_us": median,
             "mad_us": statistics.median(abs(s - median) for s in samples) if samples else 0, "n": len(samples),
             **({"mean_us": statistics.fmean(samples), "p90_us": sorted(samples)[len(samples) * 9 // 10]} if samples else {}),
@@ -221,7 +227,7 @@ def measure(workers, problem, seconds, busy, clock="wall"):
     providers = [provider_json(name, config, samples, error, worker.failure)
                  for worker, name, config, error, samples in ways] + failed
     timed = {p["name"]: p["time_us"] for p in providers if not p.get("failure")}
-    own = timed.pop("convtune", 0)
+    own = min((timed.pop(name) for name in list(timed) if is_own(name)), default=0)
     best = min(timed, key=timed.get, default=None)
     return {"case": problem.name, "problem": problem.line(), "device": "",
             "roofline": {"floor_us": 0, "bound": ""}, "gflop": problem.flops / 1e9, "providers": providers,
@@ -232,13 +238,15 @@ def summary(rows):
     """One line a problem, then the geometric means over the best peer and over each, and the losses."""
     columns = ["convtune", "onednn blocked=0", "onednn blocked=1", "torch nhwc=0", "torch nhwc=1", "onnxruntime",
                "openvino"]
+    if any(p["name"] == "convtune nhwc=1" for row in rows for p in row["providers"]):
+        columns = [columns[0], "convtune nhwc=1", *columns[1:3], *(f"{name} nhwc=1" for name in columns[1:3]), *columns[3:]]
     if any(F32 in p["name"] for row in rows for p in row["providers"]):
         columns += [column + F32 for column in columns[1:]]
     lines = ["| row | " + " | ".join(columns) + " | over the best | our GFLOP/s |", "|---" * (len(columns) + 3) + "|"]
     ratios, losses = {column: [] for column in columns}, []
     for row in rows:
         times = {p["name"]: p["time_us"] for p in row["providers"] if not p.get("failure")}
-        own = times.get("convtune", 0)
+        own = min((time for name, time in times.items() if is_own(name)), default=0)
         for column in times.keys() & ratios.keys() if own else ():
             ratios[column].append(times[column] / own)
         if row["speedup"] and row["speedup"] < 1 - TIE:
@@ -264,7 +272,7 @@ def environment(workers, options):
                  if line.startswith("model name")), platform.machine())
     fingerprint = next((worker.fingerprint for worker in workers if worker.fingerprint), "")
     return {"device": name, "fingerprint": fingerprint, "threads": options.threads, "versions": versions,
-            **{key: value for key in ("busy", "offset") if (value := getattr(options, key))},
+            **{key: value for key in ("busy", "offset", "layouts") if (value := getattr(options, key))},
             **({} if options.clock == "wall" else {"clock": options.clock}),
             "date": f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%dT%H:%M:%SZ}"}
 
@@ -285,6 +293,7 @@ def arguments(argv):
     parser.add_argument("--layers", metavar="FILE", help="1-D, 3-D and transposed layers: lines of convtune's problems")
     parser.add_argument("--batch", type=int, metavar="N", help="use this batch size instead of the problem's (mb)")
     parser.add_argument("--layout", choices=("nchw", "nhwc"), help="convtune's and oneDNN's, instead of the problem's")
+    parser.add_argument("--layouts", action="store_true", help="convtune and oneDNN in channels last, too, of 2-D and 3-D")
     parser.add_argument("--dtype", choices=("f32", "bf16"), help="of all tensors, instead of the problem's")
     parser.add_argument("--act", metavar="ACT", help="activation, instead of the problem's: silu, leaky_relu:0.1, ...")
     parser.add_argument("--residual", action="store_true", help="add a tensor of y's shape")
@@ -344,7 +353,8 @@ def main(argv):
     workers, code = [], 0
     try:
         for name in options.libraries:
-            own = {"tune": options.tune, "plan": options.plan, "offset": options.offset} if name == "convtune" else {}
+            own = {"tune": options.tune, "plan": options.plan, "offset": options.offset,
+                   "layouts": options.layouts} if name == "convtune" else {}
             workers.append(Worker(name, LIBRARIES[name], {"threads": options.threads, **own}, processors))
             if workers[-1].failure:
                 print(f"cpu_peers.py: warning: no {name}: {workers[-1].failure}", file=sys.stderr)

@@ -91,7 +91,7 @@ def report(run):
     each = peers if len(peers) <= 5 else []
     rows, ratios, of_all, fractions, called = [], [], [], [], []
     for row in ran:
-        own = [one for one in row["timed"] if one["name"].startswith("convtune")]
+        own = sorted((one for one in row["timed"] if one["name"].startswith("convtune")), key=lambda one: one["time_us"])
         times = {}
         for one in row["timed"]:
             if one not in own and one["algorithm"]:

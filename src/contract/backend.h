@@ -80,6 +80,9 @@ class Executable {
   // True where NaN and infinities are where the oracle has them, and denormal numbers count. Where not, it is
   // checked on other numbers alone.
   virtual bool keeps_special_numbers() const { return true; }
+  // Told before the first run of what a program runs by choice, and not of what is measured or was named:
+  // where others take its processors, a way whose threads wait for each other may go on with one of them.
+  virtual void give_way() {}
 };
 
 // A config as the last stage of a search sees it: its values of the two parameters that the stage may change.

@@ -140,6 +140,7 @@ struct ConvolutionAccess {
     state->backend = &backend;
     state->executable =
         find_algorithm(state->device.device.kind, plan.algorithm).build(resolved, state->device, plan.config);
+    if (plan.source != PlanSource::forced) state->executable->give_way();
     state->plan = std::move(plan);
     say(state->problem, state->device, state->plan);
     Convolution convolution;

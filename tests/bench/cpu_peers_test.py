@@ -106,6 +106,12 @@ class Summary(unittest.TestCase):
         self.assertEqual(text.splitlines()[-2].split(" | ")[-3:-1], ["2.00", "2.00"])
 
 
+    def test_the_better_layout_is_ours(self):
+        text = cpu_peers.summary([row("a", 2.0, convtune=20.0, openvino=20.0, **{"convtune nhwc=1": 10.0})])
+        self.assertIn("| convtune nhwc=1 |", text.splitlines()[0])
+        self.assertEqual(text.splitlines()[-2].split(" | ")[-3:-1], ["2.00", "2.00"])
+
+
 class Turns(unittest.TestCase):
     def test_the_threads_clock_leaves_out_what_it_waits_for(self):
         way = type("Way", (), {"run": staticmethod(lambda: time.sleep(0.02))})

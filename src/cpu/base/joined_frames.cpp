@@ -20,6 +20,7 @@ class JoiningFrames final : public Executable {
     of_joined_->pack(w, bias, packed, stream);
   }
   bool rounds_sum() const override { return of_joined_->rounds_sum(); }
+  void give_way() override { of_joined_->give_way(); }
   bool exact_on_integers() const override { return of_joined_->exact_on_integers(); }
   bool keeps_special_numbers() const override { return of_joined_->keeps_special_numbers(); }
 

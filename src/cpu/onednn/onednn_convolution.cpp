@@ -96,13 +96,12 @@ OnednnGeometry geometry_of(const ConvProblem& a) {
 }
 
 // `residual`: null, or how it lies.
-OnednnPrimitiveDesc describe(const ConvProblem& a, const OnednnDesc& x, const OnednnDesc& y,
-                             const OnednnDesc* residual) {
+OnednnPrimitiveDesc describe(const ConvProblem& a, const OnednnDesc& x, const OnednnDesc& w,
+                             const OnednnDesc& y, const OnednnDesc* residual) {
   OnednnAttributes attributes;
   if (residual != nullptr) attributes.add(*residual);
   apply_activation(attributes, a);
-  return onednn_convolution(x, {weights_dims(a), a.dtype.w, {}}, onednn_bias(a), y, geometry_of(a),
-                            attributes, is_transposed(a));
+  return onednn_convolution(x, w, onednn_bias(a), y, geometry_of(a), attributes, is_transposed(a));
 }
 
 }  // namespace
@@ -123,22 +122,28 @@ OnednnDesc onednn_bias(const ConvProblem& a) {
 // A residual lies as the output does, so where oneDNN chooses that, it is asked twice.
 OnednnPrimitiveDesc describe_convolution(const ConvProblem& a, const OnednnConfig& config) {
   OnednnDesc x = onednn_input(a), y = onednn_output(a);
+  const OnednnDesc w(weights_dims(a), a.dtype.w, {});
   if (config.blocked) {
     x = {input_dims(a), input_type(a), {}};
     y = {output_dims(a), output_type(a), {}};
   }
   if (a.direction == Direction::backward_weights) {  // its order of weights is oneDNN's choice
-    const OnednnDesc dw(weights_dims(a), a.dtype.w, {});
-    return onednn_wgrad(x, dw, onednn_bias(a), y, geometry_of(a),
-                        onednn_convolution(x, dw, onednn_bias(a), y, geometry_of(a), {}, false));
+    return onednn_wgrad(x, w, onednn_bias(a), y, geometry_of(a),
+                        onednn_convolution(x, w, onednn_bias(a), y, geometry_of(a), {}, false));
   }
-  if (!a.residual) return describe(a, x, y, nullptr);
+  if (!a.residual) return describe(a, x, w, y, nullptr);
   if (config.blocked) {
-    const OnednnPrimitiveDesc chosen = describe(a, x, y, nullptr);
+    const OnednnPrimitiveDesc chosen = describe(a, x, w, y, nullptr);
     x = chosen.query(OnednnQuery::src);
     y = chosen.query(OnednnQuery::dst);
   }
-  return describe(a, x, y, &y);
+  return describe(a, x, w, y, &y);
+}
+
+OnednnPrimitiveDesc describe_like(const ConvProblem& a, const OnednnPrimitiveDesc& other) {
+  const OnednnDesc y = other.query(OnednnQuery::dst);
+  return describe(a, other.query(OnednnQuery::src), other.query(OnednnQuery::weights), y,
+                  a.residual ? &y : nullptr);
 }
 
 }  // namespace convtune::cpu

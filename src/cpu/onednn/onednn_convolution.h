@@ -24,5 +24,8 @@ OnednnDesc onednn_bias(const ConvProblem&);  // none where there is no bias
 // Throws Error{unsupported} where oneDNN has no implementation. In backward weights it describes the
 // gradient.
 OnednnPrimitiveDesc describe_convolution(const ConvProblem&, const OnednnConfig&);
+// The convolution with tensors that lie as those of `other` do, for as many threads as OpenMP has now. Not of
+// weights' gradients. Throws as the former does.
+OnednnPrimitiveDesc describe_like(const ConvProblem&, const OnednnPrimitiveDesc& other);
 
 }  // namespace convtune::cpu

@@ -2,6 +2,7 @@
 #include "cpu/onednn/onednn_executable.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "cpu/onednn/onednn_execution.h"
 
@@ -9,34 +10,64 @@ namespace convtune::cpu {
 
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
+// How long oneDNN runs on one thread here, since its threads waited for processors that others had.
+thread_local constinit TeamPatience patience;
+
+// A convolution between conversions, made for a number of threads.
+struct Steps {
+  Steps(OnednnPrimitiveDesc made, const OnednnDesc& x, const OnednnDesc& y, bool residual)
+      : desc(std::move(made)),
+        input(desc.query(OnednnQuery::src)),
+        output(desc.query(OnednnQuery::dst)),
+        convolution(desc),
+        convert_input(x, input),
+        convert_residual(y, residual ? output : y),
+        convert_output(output, y) {}
+
+  OnednnPrimitiveDesc desc;
+  OnednnDesc input, output;  // as oneDNN has them
+  OnednnPrimitive convolution;
+  Conversion convert_input, convert_residual, convert_output;
+};
+
+// What the steps read and write.
+struct StepArguments {
+  OnednnArguments convert_input, convert_residual, convolve, convert_output;
+};
+
 // Everything that a run writes to besides y: one for each thread that is inside run().
 struct Workspace {
   OnednnStream stream;
   OnednnMemory x, residual, y, weights, bias;
-  const void* packed = nullptr;  // what weights and bias are set to
-  OnednnArguments convert_input, convert_residual, convolve, convert_output;
+  OnednnMemory input, added, output;  // as oneDNN has them: the same objects where that is as they lie
+  const void* packed = nullptr;       // what weights and bias are set to
+  StepArguments arguments;
   std::vector<unsigned char> kept_residual;  // of a run whose residual is y itself
+  // The same on one thread, from the first time on that the team was late.
+  std::unique_ptr<Steps> alone;
+  StepArguments alone_arguments;
+  // The shortest runs on all threads and on one; zero: none yet.
+  Clock::duration least{}, least_alone{};
+  bool tries_alone = false;  // in the next run
+  bool never_alone = false;  // oneDNN has no way of one thread for tensors that lie so
 };
 
 class OnednnExecutable final : public OnednnConvolution {
  public:
   OnednnExecutable(const ConvProblem& problem, OnednnPrimitiveDesc desc, int threads)
-      : threads_(threads),
-        desc_(std::move(desc)),
+      : problem_(problem),
+        threads_(threads),
         x_desc_(onednn_input(problem)),
         y_desc_(onednn_output(problem)),
         w_desc_(onednn_weights(problem)),
         bias_desc_(onednn_bias(problem)),
-        packed_desc_(desc_.query(OnednnQuery::weights)),
-        input_desc_(desc_.query(OnednnQuery::src)),
-        output_desc_(desc_.query(OnednnQuery::dst)),
+        packed_desc_(desc.query(OnednnQuery::weights)),
         transposed_(problem.direction == Direction::backward_data),
         residual_(problem.residual),
-        convolution_(desc_),
-        convert_weights_(w_desc_, packed_desc_),
-        convert_input_(x_desc_, input_desc_),
-        convert_residual_(y_desc_, residual_ ? output_desc_ : y_desc_),
-        convert_output_(output_desc_, y_desc_) {}
+        steps_(std::move(desc), x_desc_, y_desc_, residual_),
+        convert_weights_(w_desc_, packed_desc_) {}
 
   // The weights in oneDNN's order, then the bias on the next cache line.
   std::size_t packed_bytes() const override { return bias_offset() + bias_desc_.bytes(); }
@@ -72,27 +103,66 @@ class OnednnExecutable final : public OnednnConvolution {
   // Nothing surrounds a deconvolution as onednn_special.h does a convolution.
   bool keeps_special_numbers() const override { return !transposed_; }
 
+  void give_way() override { gives_way_ = threads_ > 1; }
+
   void run(const Tensors& tensors, const void* packed, Stream) const override {
-    const Execution scope(threads_);
-    std::unique_ptr<Workspace> workspace = idle_.take([this] { return make_workspace(); });
-    execute(*workspace,
-            transposed_ ? Tensors{.x = tensors.dy, .residual = tensors.residual, .y = tensors.dx} : tensors,
-            packed);
+    const bool leaves = gives_way_ && patience.leaves();
+    std::unique_ptr<Workspace> workspace = idle_.take([this] {
+      const Execution scope(threads_);
+      return make_workspace();
+    });
+    if ((leaves || workspace->tries_alone) && can_run_alone(*workspace))
+      run_alone(*workspace, tensors, packed);
+    else
+      run_on_all(*workspace, tensors, packed);
     idle_.give_back(std::move(workspace));
   }
 
  private:
   std::size_t bias_offset() const { return (packed_desc_.bytes() + 63) / 64 * 64; }
 
+  void run_on_all(Workspace& workspace, const Tensors& tensors, const void* packed) const {
+    const Execution scope(threads_);
+    const auto began = Clock::now();
+    execute(workspace, steps_, workspace.arguments, tensors, packed);
+    if (gives_way_) note(workspace, Clock::now() - began);
+  }
+
+  // A run that took longer than one thread would is late. One of that length before anybody knows what one
+  // thread takes is followed by one that tells; the first run says nothing.
+  void note(Workspace& workspace, Clock::duration took) const {
+    constexpr std::chrono::milliseconds kLong{1};
+    const bool first = workspace.least == Clock::duration{};
+    if (!first) {
+      const Clock::duration bound = workspace.least * threads_, alone = workspace.least_alone;
+      const bool known = alone > Clock::duration{};
+      patience.ran(known ? std::min(bound, alone) : bound, took);
+      workspace.tries_alone = !known && took > kLong;
+    }
+    workspace.least = first ? took : std::min(workspace.least, took);
+  }
+
+  void run_alone(Workspace& workspace, const Tensors& tensors, const void* packed) const {
+    const Execution scope(1);
+    const auto began = Clock::now();
+    execute(workspace, *workspace.alone, workspace.alone_arguments, tensors, packed);
+    const Clock::duration took = Clock::now() - began, before = workspace.least_alone;
+    workspace.least_alone = before == Clock::duration{} ? took : std::min(before, took);
+    workspace.tries_alone = false;
+  }
+
   // Not y itself, where partial sums would be written over it.
   const void* residual_of(Workspace& workspace, const Tensors& tensors) const {
-    if (tensors.residual != tensors.y || convert_residual_) return tensors.residual;
+    if (tensors.residual != tensors.y || steps_.convert_residual) return tensors.residual;
     const auto* const bytes = static_cast<const unsigned char*>(tensors.residual);
     workspace.kept_residual.assign(bytes, bytes + y_desc_.bytes());
     return workspace.kept_residual.data();
   }
 
-  void execute(Workspace& workspace, const Tensors& tensors, const void* packed) const {
+  void execute(Workspace& workspace, const Steps& steps, const StepArguments& arguments, const Tensors& given,
+               const void* packed) const {
+    const Tensors tensors =
+        transposed_ ? Tensors{.x = given.dy, .residual = given.residual, .y = given.dx} : given;
     workspace.x.set(tensors.x);
     workspace.y.set(tensors.y);
     if (residual_) workspace.residual.set(residual_of(workspace, tensors));
@@ -102,57 +172,72 @@ class OnednnExecutable final : public OnednnConvolution {
       if (workspace.bias) workspace.bias.set(static_cast<const unsigned char*>(packed) + bias_offset());
       workspace.packed = packed;
     }
-    if (convert_input_) convert_input_.execute(workspace.stream, workspace.convert_input);
-    if (convert_residual_) convert_residual_.execute(workspace.stream, workspace.convert_residual);
-    convolution_.execute(workspace.stream, workspace.convolve);
-    if (convert_output_) convert_output_.execute(workspace.stream, workspace.convert_output);
+    if (steps.convert_input) steps.convert_input.execute(workspace.stream, arguments.convert_input);
+    if (steps.convert_residual) steps.convert_residual.execute(workspace.stream, arguments.convert_residual);
+    steps.convolution.execute(workspace.stream, arguments.convolve);
+    if (steps.convert_output) steps.convert_output.execute(workspace.stream, arguments.convert_output);
     workspace.stream.wait();
   }
 
   std::unique_ptr<Workspace> make_workspace() const {
     auto made = std::make_unique<Workspace>();
-    made->x = OnednnMemory::of(x_desc_, nullptr);
-    made->y = OnednnMemory::of(y_desc_, nullptr);
+    made->input = made->x = OnednnMemory::of(x_desc_, nullptr);
+    made->output = made->y = OnednnMemory::of(y_desc_, nullptr);
     made->weights = OnednnMemory::of(packed_desc_, nullptr);
-    OnednnMemory input = made->x, output = made->y;
-    if (convert_input_) {
-      input = OnednnMemory::allocated(input_desc_);
-      made->convert_input = convert_input_.arguments(made->x, input);
-    }
-    if (convert_output_) {
-      output = OnednnMemory::allocated(output_desc_);
-      made->convert_output = convert_output_.arguments(output, made->y);
-    }
-    made->convolve = {{OnednnArgument::src, input},
-                      {OnednnArgument::weights, made->weights},
-                      {OnednnArgument::dst, output}};
-    add_scratchpad(made->convolve, desc_);
-    if (residual_) {
-      OnednnMemory added = made->residual = OnednnMemory::of(y_desc_, nullptr);
-      if (convert_residual_) {
-        added = OnednnMemory::allocated(output_desc_);
-        made->convert_residual = convert_residual_.arguments(made->residual, added);
-      }
-      made->convolve.emplace_back(OnednnArgument::added, added);
-    }
-    if (bias_desc_.bytes() > 0) {
-      made->bias = OnednnMemory::of(bias_desc_, nullptr);
-      made->convolve.emplace_back(OnednnArgument::bias, made->bias);
-    }
+    if (steps_.convert_input) made->input = OnednnMemory::allocated(steps_.input);
+    if (steps_.convert_output) made->output = OnednnMemory::allocated(steps_.output);
+    if (residual_) made->added = made->residual = OnednnMemory::of(y_desc_, nullptr);
+    if (steps_.convert_residual) made->added = OnednnMemory::allocated(steps_.output);
+    if (bias_desc_.bytes() > 0) made->bias = OnednnMemory::of(bias_desc_, nullptr);
+    made->arguments = arguments_of(steps_, *made);
     return made;
   }
 
+  StepArguments arguments_of(const Steps& steps, const Workspace& in) const {
+    StepArguments made;
+    if (steps.convert_input) made.convert_input = steps.convert_input.arguments(in.x, in.input);
+    if (steps.convert_output) made.convert_output = steps.convert_output.arguments(in.output, in.y);
+    if (steps.convert_residual)
+      made.convert_residual = steps.convert_residual.arguments(in.residual, in.added);
+    made.convolve = {{OnednnArgument::src, in.input},
+                     {OnednnArgument::weights, in.weights},
+                     {OnednnArgument::dst, in.output}};
+    add_scratchpad(made.convolve, steps.desc);
+    if (residual_) made.convolve.emplace_back(OnednnArgument::added, in.added);
+    if (in.bias) made.convolve.emplace_back(OnednnArgument::bias, in.bias);
+    return made;
+  }
+
+  bool can_run_alone(Workspace& workspace) const {
+    if (workspace.alone || workspace.never_alone) return !workspace.never_alone;
+    const ThreadCount scope(1);
+    try {
+      auto alone = std::make_unique<Steps>(describe_like(problem_, steps_.desc), x_desc_, y_desc_, residual_);
+      workspace.alone_arguments = arguments_of(*alone, workspace);
+      workspace.alone = std::move(alone);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::unsupported) throw;
+      workspace.never_alone = true, workspace.tries_alone = false;
+    }
+    return !workspace.never_alone;
+  }
+
+  const ConvProblem problem_;
   const int threads_;
-  const OnednnPrimitiveDesc desc_;
-  const OnednnDesc x_desc_, y_desc_, w_desc_, bias_desc_;    // as the problem has them
-  const OnednnDesc packed_desc_, input_desc_, output_desc_;  // as oneDNN does
+  const OnednnDesc x_desc_, y_desc_, w_desc_, bias_desc_;  // as the problem has them
+  const OnednnDesc packed_desc_;                           // as oneDNN does
   const bool transposed_, residual_;
-  const OnednnPrimitive convolution_;
-  const Conversion convert_weights_, convert_input_, convert_residual_, convert_output_;
+  const Steps steps_;
+  const Conversion convert_weights_;
+  bool gives_way_ = false;
   mutable Idle<Workspace> idle_;
 };
 
 }  // namespace
+
+TeamPatience& onednn_patience() {
+  return patience;
+}
 
 std::unique_ptr<OnednnConvolution> onednn_executable(const ConvProblem& problem, OnednnPrimitiveDesc desc,
                                                      int threads) {

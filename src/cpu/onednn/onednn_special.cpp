@@ -116,6 +116,8 @@ class OnednnSpecial final : public Executable {
     std::memcpy(static_cast<unsigned char*>(packed) + limit_offset(), &limit, sizeof limit);
   }
 
+  void give_way() override { convolution_->give_way(); }
+
   void run(const Tensors& tensors, const void* packed, Stream stream) const override {
     float limit = 0;
     std::memcpy(&limit, static_cast<const unsigned char*>(packed) + limit_offset(), sizeof limit);

@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <csignal>
 #include <limits>
 #include <map>
 #include <thread>
 
+#include "cpu/onednn/onednn_executable.h"
 #include "cpu/onednn/onednn_faults.h"
 #include "host_tensors.h"
 #include "measure/testbed.h"
@@ -214,6 +216,32 @@ TEST_F(Onednn, RunsWithTheThreadsItWasPlannedWith) {
 }
 
 // Programs have handlers: an interpreter for Ctrl-C, a server for its end, a profiler for its clock.
+// Late threads are left alone: the same problem on one thread, with the same packed weights.
+TEST_F(Onednn, GoesOnWithOneThreadWhereItsTeamIsLate) {
+  using namespace std::chrono_literals;
+  DeviceInfo two = device();
+  two.units = 2;
+  int runs = 0;
+  for (std::uint64_t i = 0; i < 150; ++i) {
+    ConvProblem problem = random_problem_of_any_kind(23, i, 1e5);
+    if (problem.direction == Direction::backward_weights || problem.n == 0) continue;
+    problem.rounding = Rounding::once;
+    if (problem.precision == Precision::automatic) problem.precision = Precision::fp32;
+    for (const Config& config : cpu::onednn()->candidates(problem, two)) {
+      Testbed bed(problem, cpu::backend(), TestData::integer, i, 500);
+      const auto executable = cpu::onednn()->build(problem, two, config);
+      EXPECT_EQ(bed.check(*executable).failure, "") << to_string(problem) << " with " << to_string(config);
+      executable->give_way();
+      cpu::onednn_patience().ran(0ms, 1s);
+      EXPECT_EQ(bed.check(*executable).failure, "") << to_string(problem) << " with " << to_string(config);
+      ++runs;
+    }
+  }
+  EXPECT_TRUE(cpu::onednn_patience().leaves());
+  while (cpu::onednn_patience().leaves()) continue;
+  EXPECT_GT(runs, 80);
+}
+
 TEST_F(Onednn, IsNotDisturbedBySignals) {
   static std::atomic<int> heard;
   heard = 0;
