@@ -55,6 +55,7 @@ const std::vector<const Algorithm*>& cuda_algorithms() {
         &cuda::depthwise_weight_gradient_sm80(),
         &cuda::weight_gradient_sm80(),
         &cuda::weight_gradient_planes_sm80(),
+        &cuda::weight_gradient_tf32_sm90(),
         &cuda::weight_gradient_tf32_sm80(),
         cuda::cudnn(),
         &cuda::general_sm80(),

@@ -9,5 +9,6 @@ const Algorithm& depthwise_data_gradient_sm80();
 const Algorithm& weight_gradient_half_nchw_sm90();
 const Algorithm& weight_gradient_planes_sm80();
 const Algorithm& weight_gradient_tf32_sm80();
+const Algorithm& weight_gradient_tf32_sm90();
 
 }  // namespace convtune::cuda

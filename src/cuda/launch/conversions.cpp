@@ -74,8 +74,10 @@ void replace(Step& step, Operand from, Operand to) {
 }
 
 bool is_convertible(const ConvProblem& problem) {
+  const bool words = problem.direction == Direction::backward_weights && problem.dtype.x == DType::f32 &&
+                     problem.dtype.y == DType::f32;
   return problem.layout == Layout::nchw && problem.direction != Direction::backward_data &&
-         size_of(problem.dtype.x) == 2 && size_of(problem.dtype.y) == 2;
+         (words || (size_of(problem.dtype.x) == 2 && size_of(problem.dtype.y) == 2));
 }
 
 Support takes_conversions(const ConvProblem& problem, ChannelsLast tensors) {

@@ -1,5 +1,6 @@
-// Tensors in half precision from NCHW to NHWC before a kernel that is for channels last alone, and back
-// behind it: as steps of its launch plan, and as work that the model of time counts.
+// Tensors in half precision, and f32 of gradients of weights, from NCHW to NHWC before a kernel that is for
+// channels last alone, and back behind it: as steps of its launch plan, and as work that the model of time
+// counts.
 #pragma once
 
 #include <string>
@@ -20,7 +21,8 @@ struct ChannelsLast {
 // Names another operand in every place of a step that names the one.
 void replace(Step& step, Operand from, Operand to);
 
-// Tells whether a problem's tensors can be converted: from NCHW, not of backward data, in 2 bytes.
+// Tells whether a problem's tensors can be converted: from NCHW, not of backward data, in 2 bytes; of
+// gradients of weights in f32, too.
 bool is_convertible(const ConvProblem& problem);
 
 // Tells whether the tensors to be converted are small enough to be moved by one launch each, else why not.

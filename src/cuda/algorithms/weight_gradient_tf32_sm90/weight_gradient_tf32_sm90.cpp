@@ -1,0 +1,194 @@
+// `weight_gradient_tf32_sm90`: the gradient of weights of f32 tensors in TF32 on compute capability 9.0,
+// channels last, and of NCHW behind conversions (weight_gradient_tf32_sm90.cuh). Which problems it takes, its
+// search space, and what runs.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/fork_gate.h"
+#include "cuda/algorithms/gradients.h"
+#include "cuda/algorithms/weight_gradient_tf32_sm90/config.h"
+#include "cuda/launch/add_up_step.h"
+#include "cuda/launch/extents.h"
+#include "cuda/launch/kernel_algorithm.h"
+#include "cuda/launch/tile_work.h"
+#include "model/target_of.h"
+#include "model/time_model.h"
+
+namespace convtune::cuda {
+namespace {
+
+constexpr int kLeastChannels = 16;  // of x and of dy: others leave most of a block of 64 idle
+
+// A block's chunks of pixels.
+TileWork work_of(const WeightGradientTf32Sm90& a) {
+  const double steps = static_cast<double>(ceil_div(a.chunks(), 1LL * a.split));
+  const double gradients = 1.0 * a.positions() * a.tile_rows();
+  const double inputs = 1.0 * a.input_rows() * a.row_fours() * a.tile_channels();  // fours of pixels
+  const double read = a.met_columns();
+  const double slices = a.slices();
+  const double loaded = (a.gradient_slices() * a.gradient_slice_bytes() +
+                         (slices - a.gradient_slices()) * a.input_slice_bytes());
+  const double groups = a.positions() / 8.0 * a.row_blocks * a.consumers();  // wgmma's
+  TileWork work;
+  work.tiles = static_cast<double>(a.all_blocks());
+  work.wgmma = work.tma = work.load_beside = true;
+  work.load_warps = a.transposing_warps();
+  work.in_flight_bytes = (a.slice_places() - 2.0) * a.slice_bytes();
+  work.load.instructions = steps * (slices * a.transposing_warps() * 16 + gradients / 32 * 3.5 +
+                                    inputs / 32 * (2 * read + 3 * a.conv.s + 4));
+  work.load.wavefronts = steps * (loaded / 128 + gradients / 32 * 2 + inputs / 32 * (read + 4 * a.conv.s));
+  work.load.l2_bytes = steps * loaded;
+  work.multiply.products = steps * groups * a.row_columns() / 2;
+  work.multiply.instructions = steps * (groups * 4 * 4 + a.consumers() * 4 * 12);
+  work.multiply.wavefronts = steps * groups * (16 + a.row_columns() / 4.0);
+  work.multiply.waits = 1 + 0.1 * steps;
+  const auto sums = static_cast<double>(a.tile_words());
+  work.store.instructions = sums / 64 * 5;
+  store_in_pieces(work, sums, 8);
+  count_sums(work, static_cast<double>(a.partial_words()),
+             1.0 * size_of(a.w_type) * static_cast<double>(a.conv.weights()));
+  return work;
+}
+
+TensorMaps maps_of(const WeightGradientTf32Sm90& kernel) {
+  const auto wide = [](int value) { return static_cast<std::uint64_t>(value); };
+  const auto box = [](int value) { return static_cast<std::uint32_t>(value); };
+  const ConvExtents& a = kernel.conv;
+  const auto map_of = [&](int channels, int width, int height, int of_tile, int columns, int rows) {
+    const std::uint64_t pixel = 4 * wide(channels), row = pixel * wide(width), image = row * wide(height);
+    if (kernel.flat())
+      return TensorMapLayout{.extents = {wide(channels), static_cast<std::uint64_t>(kernel.all_pixels())},
+                             .strides = {pixel},
+                             .box = {box(of_tile), box(columns * rows)}};
+    return TensorMapLayout{.extents = {wide(channels), wide(width), wide(height), wide(a.n), 1},
+                           .strides = {pixel, row, image, image * wide(a.n)},
+                           .box = {box(of_tile), box(columns), box(rows), 1, 1}};
+  };
+  return {
+      "convtune::weight_gradient_tf32_sm90::Maps",
+      {{Operand::x,
+        {map_of(a.c, a.w, a.h, kernel.tile_channels(), kernel.input_columns(), kernel.input_slice_rows())}},
+       {Operand::dy,
+        {map_of(a.k, a.q, a.p, kernel.tile_rows(), kernel.columns, kernel.gradient_slice_rows())}}}};
+}
+
+// Columns of a stage: all of a row, or a part of it that is few.
+std::set<int> columns_of(const WeightGradientTf32Sm90& plain) {
+  if (plain.flat()) return {8};
+  std::set<int> columns = {4, 8, 12, 16};
+  for (const int sides : {1, 2, 3, 4}) columns.insert(round_up(ceil_div(plain.conv.q, sides), 4));
+  std::erase_if(columns, [&](int some) { return some > 64 || some >= plain.conv.q + 8; });
+  return columns;
+}
+
+// Every valid config worth a try.
+std::vector<WeightGradientTf32Sm90> configs_of(const WeightGradientTf32Sm90& plain, int multiprocessors) {
+  std::vector<WeightGradientTf32Sm90> configs;
+  WeightGradientTf32Sm90 kernel = plain;
+  const auto add = [&] {
+    // As many blocks as there are multiprocessors, or twice as many.
+    for (const int turns : {1, 2}) {
+      const long long room = std::max(1LL * turns * multiprocessors / kernel.tiles(), 1LL);
+      const long long split = std::min({room, kernel.chunks(), 1LL * WeightGradientTf32Sm90::kMostSplit});
+      kernel.split = static_cast<int>(ceil_div(kernel.chunks(), ceil_div(kernel.chunks(), split)));
+      if (kernel.valid(sm90_smem_per_block()) && (configs.empty() || configs.back().split != kernel.split))
+        configs.push_back(kernel);
+    }
+  };
+  const std::set<int> columns = columns_of(plain);
+  for (kernel.filter_groups = 1; kernel.filter_groups <= 3; ++kernel.filter_groups)
+    for (kernel.row_blocks = 1; kernel.row_blocks <= 2; ++kernel.row_blocks)
+      for (kernel.channel_blocks = 1; kernel.channel_blocks <= 4; ++kernel.channel_blocks) {
+        // Half of it or more is idle.
+        if (kernel.tile_rows() > 64 && kernel.tile_rows() >= 2 * kernel.conv.k) continue;
+        if (kernel.channel_blocks > 1 && kernel.tile_channels() >= 2 * kernel.conv.c) continue;
+        for (const int some : columns)
+          for (const int rows : {1, 2, 3, 4, 5, 6, 7, 8, 10, 14, 16, 28}) {
+            if (!kernel.flat() && rows > round_up(kernel.conv.p, 8)) continue;
+            kernel.columns = some, kernel.rows = rows, kernel.stages = 2;
+            if (!kernel.possible()) continue;
+            for (kernel.stages = 2; kernel.stages <= 3; ++kernel.stages) {
+              if (kernel.smem_bytes() > sm90_smem_per_block()) break;
+              add();
+            }
+          }
+      }
+  return configs;
+}
+
+class WeightGradientTf32OfHopper final : public KernelAlgorithmOf<WeightGradientTf32Sm90> {
+ public:
+  WeightGradientTf32OfHopper() : KernelAlgorithmOf("weight_gradient_tf32_sm90") {}
+
+ private:
+  ChannelsLast channels_last() const override { return {.x = true, .y = true}; }
+  Support takes(const Computed& a, const DeviceInfo& device) const override {
+    if (Support support = first_refusal({needs_sm90(device), takes_gradients_of_weights(a), takes_tf32(a),
+                                         takes_layout(a, Layout::nhwc), takes_one_group(a), fits_extents(a)});
+        !support)
+      return support;
+    if (a.dtype.x != DType::f32) return Support::no("it is for x and dy in f32");
+    if (a.c % 4 != 0 || a.k % 4 != 0 || a.c < kLeastChannels || a.k < kLeastChannels)
+      return Support::no(fmt::format("it is for multiples of 4 channels from {} on, not for {} and {}",
+                                     kLeastChannels, a.c, a.k));
+    if (a.r > 3 || a.s > 4 || (a.r == 3 && a.s == 4))
+      return Support::no(fmt::format(
+          "it is for filters of up to 3 rows of up to 3, or 2 of up to 4, not of {} of {}", a.r, a.s));
+    return Support::yes();
+  }
+  WeightGradientTf32Sm90 kernel_of(const Computed& problem, const Config& config) const override {
+    return from_config(config, plain_of(problem));
+  }
+  static WeightGradientTf32Sm90 plain_of(const Computed& problem) {
+    return {.conv = extents_of(problem), .w_type = element_type_of(problem.dtype.w), .bias = problem.bias};
+  }
+  std::string why_none(const ConvProblem&, const DeviceInfo&) const override {
+    return "no stage of 8 pixels has room beside three slices of what it meets, or its pixels are too many "
+           "to "
+           "be counted in 30 bits";
+  }
+  std::vector<WeightGradientTf32Sm90> configs(const Computed& a, const DeviceInfo& device) const override {
+    std::vector<Ranked<WeightGradientTf32Sm90>> ranked;
+    const Target target = target_of(device);
+    for (const WeightGradientTf32Sm90& kernel : configs_of(plain_of(a), device.units))
+      ranked.push_back(timed(kernel, a, target, static_cast<double>(kernel.all_blocks())));
+    return best_of(std::move(ranked), kMostCandidates, kHopeless);
+  }
+  Support takes_kernel(const WeightGradientTf32Sm90& kernel, const DeviceInfo&) const override {
+    if (kernel.valid(sm90_smem_per_block())) return Support::yes();
+    return Support::no(fmt::format(
+        "columns a multiple of 4 and pixels of 8, at most 256; filter_groups times rows of the filter at "
+        "most "
+        "3, at most 256 filters, 256 columns of a warpgroup, and 128 sums of a thread (96 with 3 "
+        "warpgroups); a split of at most {}; partial sums of at most {} bytes where blocks share tiles; and "
+        "{} bytes of shared memory",
+        kernel.possible() ? kernel.chunks() : 1, kMostPartialBytes, sm90_smem_per_block()));
+  }
+  LaunchPlan launch(const WeightGradientTf32Sm90& kernel, const DeviceInfo& device) const override {
+    std::vector<Argument> arguments = sums_arguments();
+    arguments.insert(arguments.begin(), maps_of(kernel));
+    LaunchPlan plan = plan_of(kernel, {.flagged = false}, device,
+                              {static_cast<unsigned>(kernel.all_blocks())}, std::move(arguments));
+    add_up_behind(plan, kernel.partial_words(),
+                  {static_cast<unsigned>(kernel.behind_blocks()), kernel.bias ? 2u : 1u}, kAddThreads);
+    return plan;
+  }
+  TileWork counted(const WeightGradientTf32Sm90& kernel) const override { return work_of(kernel); }
+  double flops(const ConvProblem&, const WeightGradientTf32Sm90& a) const override {
+    return 2.0 * a.tiles() * static_cast<double>(a.chunks()) * a.positions() * a.tile_rows() *
+           a.tile_columns();
+  }
+  std::optional<StageView> stages(const WeightGradientTf32Sm90& kernel) const override {
+    return stages_alone(kernel);
+  }
+};
+
+}  // namespace
+
+const Algorithm& weight_gradient_tf32_sm90() {
+  return once([] { return WeightGradientTf32OfHopper(); });
+}
+
+}  // namespace convtune::cuda
