@@ -18,6 +18,7 @@ import sys
 import time
 
 import torch
+import torch.fx.experimental._config
 import torchvision
 
 
@@ -38,7 +39,10 @@ def main():
     parser.add_argument("--seconds", type=float, default=75, help="that the stream lasts at least, compiling counted")
     parser.add_argument("--error", type=float, default=0.1, help="of an answer, over the root mean square of all")
     parser.add_argument("--whole", type=int, help="1: the whole graph must be proven, 0: it is not asked")
+    parser.add_argument("--oblivious", action="store_true", help="PyTorch traces one graph for batches of 1, too")
     args = parser.parse_args()
+    if args.oblivious:
+        torch.fx.experimental._config.backed_size_oblivious = True
     if args.backend == "convtune":
         import convtune.torch.backend  # noqa: F401  (registers it)
     torch.manual_seed(0)
@@ -75,9 +79,12 @@ def main():
     late = [one for one in ratios if one[1] > args.minute]
     print(f"{args.backend} {args.model}, {len(stream)} calls of 1 to {args.most} images in {stream[-1][0]:.0f} s, the first {args.calls} "
           f"in {sum(one[2] for one in stream[:args.calls]):.2f} s, error {max(errors):.2g}")  # fmt: skip
-    for ratio, at, batch, took in ratios[:5]:
+    for ratio, at, batch, took in ratios[:3] + [one for one in late[:6] if one not in ratios[:3]]:
         print(f"  {ratio:.2f} times the median of batch {batch}: {1e3 * took:.1f} ms, {at:.0f} s after the beginning")
     print("ms of batches: " + ", ".join(f"{batch} {1e3 * medians[batch]:.2f}" for batch in sorted(medians)[:: max(1, len(medians) // 8)]))
+    parts = [[one[2] for one in stream if begin <= one[0] < begin + 15] for begin in range(0, int(args.seconds), 15)]
+    print("calls of 15 s, their median and slowest in ms: " + ", ".join(
+        f"{len(one)} {1e3 * statistics.median(one):.1f} {1e3 * max(one):.0f}" for one in parts if one))  # fmt: skip
     over = sum(one[0] > 3 for one in late)
     print(f"calls over 3 times their batch's median: {sum(one[0] > 3 for one in ratios)}; of the {len(late)} after {args.minute:.0f} s "
           f"{over}, the largest {f'{late[0][0]:.2f} times' if late else 'of none'}")  # fmt: skip

@@ -53,10 +53,10 @@ def afresh(exact_products):
     from convtune.torch.graph import chains
 
     torch._dynamo.reset()
-    chains._decided.clear()
+    chains._decided.clear(), chains._of_any_batch.clear()
     backend._kept.clear()
     yield
-    chains._decided.clear()
+    chains._decided.clear(), chains._of_any_batch.clear()
     torch._dynamo.reset()
 
 

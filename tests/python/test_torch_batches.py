@@ -3,7 +3,7 @@
 import numpy
 import pytest
 from processes import python
-from torch_compiled_models import block, compiled
+from torch_compiled_models import block, compiled, fused
 from torch_support import assert_near, torch
 
 import convtune
@@ -12,6 +12,8 @@ from convtune._contest import Contest
 from convtune.caches import PACKS, PLANS
 from convtune.torch import backend, batches, run
 from convtune.torch.measure import decide, proof
+from convtune.torch.measure import graphs as graphs_of
+from convtune.torch.packed import conv2d_packed
 
 pytestmark = pytest.mark.usefixtures("afresh")
 BATCHES = (5, 1, 2, 8, 9, 64, 33, 3)
@@ -150,8 +152,41 @@ def test_another_batch_is_decided_as_the_first_was(graphs, monkeypatch):
         for batch in (5, 2, 8):  # PyTorch itself makes other graphs for 1, and from 16 on
             assert_near(run(images(batch)), model(images(batch)))
             assert len(held) == 4  # three layers and the whole
-    assert len(graphs) == 3  # inductor's own and ours of the first batch, and one for any
+        assert len(graphs) == 3  # inductor's own and ours of the first batch, and one for any
+        monkeypatch.setattr(graphs_of, "planned_together", lambda layers: pytest.fail("a call waits for kernels"))
+        assert_near(run(images(1)), model(images(1)))
+    assert len(held) == 4 and len(graphs) == 4
+    assert [node.args[-1] for node in fused(graphs[-1])] == [batches.ANY_BATCH] * 3
     assert "decided for another batch" in str(backend.last_report())
+
+
+def test_a_batch_of_1_by_itself_is_decided(graphs, monkeypatch):
+    held = []
+    outcome = Contest(True, 0.5, 0.5, 0.5, 100.0, 50.0, 10)
+    monkeypatch.setattr(decide, "contest", lambda *_, **__: held.append(1) or outcome)
+    monkeypatch.setattr(proof, "contest", lambda *_, **__: outcome)
+    monkeypatch.setattr(decide, "median_us", lambda *_: 50.0)
+    model = block()
+    with torch.no_grad():
+        assert_near(compiled(model, None)(images(1)), model(images(1)))
+    assert len(held) == 3 and all(node.target is conv2d_packed for node in fused(graphs[-1]))
+
+
+def test_a_batch_without_a_record_costs_one_kernel_and_the_one_that_stands_for_it(monkeypatch):
+    asked = []
+    real = Convolution.__init__
+
+    def init(self, problem, device=None, algorithm=None, config=None):
+        real(self, problem, device, algorithm, config)
+        asked.append(self.problem.n)
+
+    monkeypatch.setattr(Convolution, "__init__", init)
+    PLANS.clear()
+    problem = Problem.parse("mb5ic8ih12oc16kh3ph1")
+    first = batches.planned_like_others(problem, "cpu")
+    assert asked == [8, 5]
+    second = batches.planned_like_others(problem.replace(n=3), "cpu")
+    assert asked == [8, 5, 3] and first.plan.config == second.plan.config
 
 
 def test_a_graph_for_any_batch_is_measured_on_the_example(monkeypatch):

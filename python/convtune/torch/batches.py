@@ -1,7 +1,7 @@
 """Plans for graphs of any batch: one that was not seen before waits for no kernel to be compiled, and no weights are packed
 for it where a batch before has packed them.
 
-A batch without a record of its own is run by the config of a batch that stands for it, a power of 8. So no more than four
+A batch that no record proves is run by the config of a batch that stands for it, a power of 8. So no more than four
 orders of packed weights are in use up to a batch of 512. On a GPU, whose kernels are compiled for their batch, PyTorch's own
 convolution runs until the kernel is there, which a few threads see to.
 docs/decisions/0128-any-batch.md has the reasons.
@@ -29,6 +29,7 @@ __all__ = ["ANY_BATCH", "behind", "planned_like_others", "settle", "waits_for_ke
 _log = logging.getLogger("convtune")
 ANY_BATCH = "any batch"  # an operator's `choices` in a graph of symbolic sizes
 _STEP = 8
+_LAST_RESORTS = ("reference", "general_sm80")
 
 
 def waits_for_kernels(index: int) -> bool:
@@ -44,20 +45,22 @@ def _that_stands_for(batch: int) -> int:
 
 
 def planned_like_others(problem: Problem, device: str) -> Convolution:
-    """The convolution by the records that there are, else by the config of the batch that stands for it. Raises
-    Unsupported."""
-    own = Convolution(problem, device)
-    if own.plan.source != "estimate" or problem.n == _that_stands_for(problem.n):
-        return own
+    """The convolution by the record that proves it, else by the config of the batch that stands for it. No more than one kernel is
+    compiled for it, and one for that batch. Raises Unsupported."""
+    if problem.n == _that_stands_for(problem.n):
+        return Convolution(problem, device)
+    with contextlib.suppress(Unsupported):
+        return Convolution(problem, device, "recorded")
     other = problem.replace(n=_that_stands_for(problem.n))
 
     def plan() -> Any:
         return Convolution(other, device).plan
 
-    like = PLANS.get_or_make(("stands for others", other.key, device), plan)
     with contextlib.suppress(Unsupported, InvalidArgument):  # a config that this batch does not take
-        return Convolution(problem, device, like.algorithm, like.config)
-    return own
+        like = PLANS.get_or_make(("stands for others", other.key, device), plan)
+        if like.algorithm not in _LAST_RESORTS:  # which are judged by where a plan is from
+            return Convolution(problem, device, like.algorithm, like.config)
+    return Convolution(problem, device)
 
 
 def _let_others_record() -> None:

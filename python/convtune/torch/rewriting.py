@@ -152,6 +152,9 @@ def rewritten(
     choices, report, kinds, in_words = decided(found_chains, wanted, phases)
     layers = [(one.names, str(one.problem), one.calls, *words) for one, words in zip(report.layers, in_words)]
     taken = [(chain, line) for chain, line in zip(found_chains, choices) if line is not None]
+    any_batch = any(line == ANY_BATCH for _, line in taken)
+    if any_batch:  # also one of a batch of 1: another process may not have the stream that it belongs to
+        key = ""
     norms = traced.graph.find_nodes(op="call_function", target=group_coefficients)
     if not norms and not taken:
         if key:
@@ -168,7 +171,6 @@ def rewritten(
         traced.graph.erase_node(entries[at])
     are_copied = any("convtune" in node.meta for node in traced.graph.nodes)
     alone = not norms and not are_copied
-    any_batch = any(line == ANY_BATCH for _, line in taken)
     if key and (kept := keep(key, Remembered(traced, of, read, alone, layers), wanted)) is not None and kept.graph is not None:
         traced = _filled(kept, module, folded)
     _name_constants(traced)

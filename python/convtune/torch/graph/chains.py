@@ -12,6 +12,7 @@ import torch
 from ...errors import InvalidArgument
 from ...geometry import real, seconds_of
 from ...optimize_report import Layer, OptimizeReport
+from ...problem import Problem
 from ..batches import ANY_BATCH
 from ..measure.decide import VENDORS, choices_of, device_of
 from ..measure.graphs import decide_graph
@@ -40,6 +41,9 @@ class Wanted:
 # Decisions of this process: (layer, choice or None), by problem, device, and what was asked; of a graph of symbolic sizes
 # also those of another batch.
 _decided: dict[Any, tuple[Layer, str | None]] = {}
+# Kinds of layers, whatever the batch, that graphs of symbolic sizes have.
+_of_any_batch: set[Any] = set()
+_APART = 1  # the batch of which PyTorch makes a graph with numbers, beside one of symbolic sizes
 
 
 def _hints(values: Any) -> tuple[int, ...]:
@@ -68,6 +72,12 @@ def _is_symbolic(chain: Chain) -> bool:
     return any(not isinstance(size, int) for size in chain.x.meta["val"].shape)
 
 
+def _follows(problem: Problem, any_batch: Any) -> bool:
+    """True of a layer of the graph that PyTorch makes for a batch of 1 beside one for any other: a stream of batches waits for it,
+    so it is that graph, with a number."""
+    return problem.n == _APART and any_batch in _of_any_batch
+
+
 def _forced(fused: Fused) -> str | None:
     """A plan of convtune's kernel for that chain; "" where the vendor's through convtune computes it; None where none
     does."""
@@ -86,11 +96,12 @@ def decided(
     found: list[Chain], wanted: Wanted, phases: Phases
 ) -> tuple[list[str | None], OptimizeReport, frozenset[Any], list[tuple[str, str]]]:
     """For each chain what the operator's `choices` are, or None: PyTorch's; the table; the kinds of layers with their
-    numbers, which are the same for graphs that differ in the batch; and each row's kind in words, and device. A chain of symbolic sizes is decided as the same of another batch was, else
-    by the sizes of the example, and then planned for whatever size comes."""
+    numbers, which are the same for graphs that differ in the batch; and each row's kind in words, and device. A chain of symbolic
+    sizes, or of a batch of 1 beside it, is decided as the same of another batch was, else by the sizes of the example, and then
+    planned for whatever size comes."""
     with torch.no_grad():
         kinds: dict[Any, tuple[Layer, list[Fused]]] = {}
-        keys, batches = [], dict[Any, Any]()
+        keys, batches, followers = [], dict[Any, Any](), set[Any]()
         for chain in found:
             fused = _described(chain)
             try:
@@ -100,8 +111,11 @@ def decided(
                 continue
             key = problem, fused.device, fused.normed, fused.linear, wanted
             any_batch = problem.replace(n=1), *key[1:], ANY_BATCH
-            if _is_symbolic(chain) and key not in _decided and any_batch in _decided:
+            if _is_symbolic(chain):
+                _of_any_batch.add(any_batch)
+            if key not in _decided and any_batch in _decided and (_is_symbolic(chain) or _follows(problem, any_batch)):
                 _decided[key] = _decided[any_batch]
+                followers.add(key)
             batches[key] = any_batch
             keys.append(key)
             layer, members = kinds.setdefault(key, (Layer([], problem), []))
@@ -122,7 +136,10 @@ def decided(
     for key, any_batch in batches.items():
         _decided[any_batch] = _decided[key]
     lines = [None if key is None else _decided[key][1] for key in keys]
-    choices = [None if line is None else ANY_BATCH if _is_symbolic(chain) else line for chain, line in zip(found, lines)]
+    choices = [
+        None if line is None else ANY_BATCH if _is_symbolic(chain) or key in followers else line
+        for chain, key, line in zip(found, keys, lines)
+    ]
     layers = []
     for key, (layer, _) in kinds.items():
         before = _decided[key][0]
