@@ -4,6 +4,17 @@
 #include <algorithm>
 
 namespace convtune::cpu {
+namespace {
+
+// Rows of a plane that pass through memory of the thread's on their way past the caches, and stay in the
+// first cache on it; 0: none does.
+std::int64_t buffered_rows_of(const ConvProblem& problem, const DepthwiseConfig& config) {
+  constexpr std::int64_t kMostBytes = 16 << 10;
+  if (problem.layout == Layout::nhwc || config.stream == 0 || config.cols != 0) return 0;
+  return std::min(kMostBytes / product_of(problem.q(), size_of(problem.dtype.y)), problem.p());
+}
+
+}  // namespace
 
 MemoryPlan depthwise_memory(const ConvProblem& problem, const DepthwiseConfig& config) {
   MemoryPlan memory;
@@ -11,6 +22,8 @@ MemoryPlan depthwise_memory(const ConvProblem& problem, const DepthwiseConfig& c
                      bytes = size_of(problem.dtype.y);
   if (problem.layout == Layout::nhwc && config.stream != 0)
     memory.take("lines", product_of(pixels, problem.k) + kCacheLineBytes / bytes, bytes);
+  if (const std::int64_t rows = buffered_rows_of(problem, config); rows > 0)
+    memory.take("lines", rows * problem.q() + kCacheLineBytes / bytes, bytes);
   return memory;
 }
 
@@ -33,6 +46,7 @@ DepthwiseGeometry::DepthwiseGeometry(const ConvProblem& problem, const Depthwise
       row_tasks((output_rows - 1) / task_rows + 1),
       task_cols(config.cols == 0 ? output_cols : std::min<std::int64_t>(config.cols, output_cols)),
       col_tasks((output_cols - 1) / task_cols + 1),
+      buffered_rows(buffered_rows_of(problem, config)),
       tasks(problem.n * (channels_last ? 1 : problem.k) * output_frames * row_tasks * col_tasks),
       packed_bias(channels_last ? vectors * step * words * taps : filters * taps),
       packed_flag(packed_bias + (channels_last ? vectors * step : filters)),

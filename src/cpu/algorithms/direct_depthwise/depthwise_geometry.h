@@ -42,7 +42,7 @@ struct DepthwiseConfig {
   }
 };
 
-// A thread's working memory: outputs past the caches, channels last, whose lines are not whole yet.
+// A thread's working memory: outputs past the caches whose lines are not whole yet.
 MemoryPlan depthwise_memory(const ConvProblem& problem, const DepthwiseConfig& config);
 
 struct DepthwiseGeometry {
@@ -68,7 +68,9 @@ struct DepthwiseGeometry {
   std::int64_t lanes, parts, step;              // of a vector; step: its channels
   std::int64_t group_channels, words, vectors;  // words: of a group
   std::int64_t filters, output_frames, output_rows, output_cols, filter_cols, frame_taps, taps;
-  std::int64_t task_rows, row_tasks, task_cols, col_tasks, tasks;
+  std::int64_t task_rows, row_tasks, task_cols, col_tasks;
+  std::int64_t buffered_rows;  // channels first: at most, where strips are no whole lines; 0: none
+  std::int64_t tasks;
   std::int64_t packed_bias, packed_flag;  // where they lie, in floats
   MemoryPlan memory;
 };

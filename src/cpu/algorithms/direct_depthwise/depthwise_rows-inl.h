@@ -278,9 +278,11 @@ void plane_rows(const PlaneArgs<float>& shared) {
   if (args.stream) lines.finish(y - args.y_step + count);
 }
 
-// Sums of all open rows, a row of the input and a weight must fit the registers.
+// Sums of all open rows, a row of the input and a weight must fit the registers. Rows of one strip go past
+// the caches wherever y begins: seven vectors of AVX-512 are 112 columns.
 template <int filter, int stride>
-constexpr int kStripVectors = std::min(4, (kRegisters - 4) / (kOpenRows<filter, stride> + 1));
+constexpr int kStripVectors = std::min(filter == 3 && stride == 1 ? 7 : 4,
+                                       (kRegisters - 4) / (kOpenRows<filter, stride> + 1));
 
 template <int filter, int stride, bool bounds, int... fewer>
 constexpr PlaneKernels<float> row_kernels(std::integer_sequence<int, fewer...>) {

@@ -82,7 +82,7 @@ class DepthwiseExecutable final : public Executable {
         if (g.channels_last)
           compute_pixels(task, lines);
         else
-          compute_plane(task);
+          compute_plane(task, lines);
       }
       lines.finish();
       if (config_.stream != 0) tensor_kernels(config_.vector_bits)->fence();
@@ -158,7 +158,7 @@ class DepthwiseExecutable final : public Executable {
     return {frame * a.stride_d - a.pad_front, a.t, a.dilation_d, a.d};
   }
 
-  void compute_plane(const Task& task) const {
+  void compute_plane(const Task& task, LineBuffer<T>& lines) const {
     const ConvProblem& a = problem_;
     const DepthwiseGeometry& g = geometry_;
     const std::int64_t volume = task.plane / g.output_frames, k = volume % a.k;
@@ -181,17 +181,21 @@ class DepthwiseExecutable final : public Executable {
       const std::int64_t line = (task.plane * g.output_rows + row) * g.output_cols;
       // Strips of a row that stand beside each other are whole lines where y is (depthwise_accepts).
       const bool begins_line = reinterpret_cast<std::uintptr_t>(task.y + line) % kCacheLineBytes == 0;
+      const bool buffered = g.buffered_rows > 0 && tile.blocks.size() > 1 && !begins_line;
+      if (buffered) args.rows = std::min({args.rows, tile.rows, g.buffered_rows});
+      T* const y = buffered ? lines.place_of(task.y + line) : task.y + line;
       for (const Block& block : tile.blocks) {
         const std::int64_t col = task.col + block.col;
         if (col >= task.end_col) break;
         args.first_col = col * a.stride_w - a.pad_left;
         args.count = task.end_col - col;
-        args.y = task.y + line + col;
+        args.y = y + col;
         args.residual = task.residual ? task.residual + line + col : nullptr;
         args.stream = config_.stream != 0 && (tile.blocks.size() == 1 || begins_line);
         block.kernel(args);
       }
-      row += tile.rows;
+      if (buffered) lines.put(args.rows * g.output_cols);
+      row += buffered ? args.rows : tile.rows;
     }
   }
 
