@@ -230,7 +230,8 @@ Support depthwise_accepts(const ConvProblem& problem, const DeviceInfo& info, co
   const bool lines = !planes ? config.vector_bits == 512 && problem.k % line == 0
                      : config.tile == 1
                          ? whole_rows && problem.dtype.y == DType::f32 && config.vector_bits >= 256
-                     : all_rows ? problem.q() <= strip_floats || (whole_rows && strip_floats % line == 0)
+                     : all_rows ? problem.q() <= strip_floats || (whole_rows && strip_floats % line == 0) ||
+                                      DepthwiseGeometry(problem, config).buffered_rows > 0
                                 : false;
   if (config.stream < 0 || config.stream > 1 || (config.stream == 1 && !lines))
     return Support::no("stream must be 0, or 1 where whole lines are stored");

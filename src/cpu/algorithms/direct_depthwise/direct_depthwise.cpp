@@ -181,7 +181,8 @@ class DepthwiseExecutable final : public Executable {
       const std::int64_t line = (task.plane * g.output_rows + row) * g.output_cols;
       // Strips of a row that stand beside each other are whole lines where y is (depthwise_accepts).
       const bool begins_line = reinterpret_cast<std::uintptr_t>(task.y + line) % kCacheLineBytes == 0;
-      const bool buffered = g.buffered_rows > 0 && tile.blocks.size() > 1 && !begins_line;
+      const bool buffered =
+          g.buffered_rows > 0 && tile.blocks.size() > 1 && !(begins_line && tile.whole_lines);
       if (buffered) args.rows = std::min({args.rows, tile.rows, g.buffered_rows});
       T* const y = buffered ? lines.place_of(task.y + line) : task.y + line;
       for (const Block& block : tile.blocks) {
@@ -191,7 +192,7 @@ class DepthwiseExecutable final : public Executable {
         args.count = task.end_col - col;
         args.y = y + col;
         args.residual = task.residual ? task.residual + line + col : nullptr;
-        args.stream = config_.stream != 0 && (tile.blocks.size() == 1 || begins_line);
+        args.stream = config_.stream != 0 && !buffered && (tile.blocks.size() == 1 || begins_line);
         block.kernel(args);
       }
       if (buffered) lines.put(args.rows * g.output_cols);
@@ -206,6 +207,7 @@ class DepthwiseExecutable final : public Executable {
   };
   struct RowTile {
     std::int64_t rows;
+    bool whole_lines;  // each block stores those of a plane that begins at one
     std::vector<Block> blocks;
   };
 
@@ -218,12 +220,15 @@ class DepthwiseExecutable final : public Executable {
       const PlaneKernels<T>* const found = kernels_.planes(tile);
       if (found == nullptr) continue;
       // Past the caches strips are whole lines, each with all of its rows: halves of a line would be stored
-      // far apart.
-      const std::int64_t unit =
-          config_.stream != 0 ? line_unit_of(geometry_.output_cols, columns, sizeof(T)) : 1;
+      // far apart. Where the widest is none, rows are buffered.
+      const std::int64_t line = kCacheLineBytes / static_cast<std::int64_t>(sizeof(T));
+      const bool whole_lines = geometry_.output_cols % line == 0 && found->vectors * columns % line == 0;
+      const std::int64_t unit = config_.stream != 0 && (whole_lines || geometry_.buffered_rows == 0)
+                                    ? line_unit_of(geometry_.output_cols, columns, sizeof(T))
+                                    : 1;
       const LineBlocks blocks(vectors, found->vectors, unit);
-      RowTile& made = row_tiles_.emplace_back(
-          RowTile{rows == kAllRows ? geometry_.task_rows : rows, {}});  // clang 14 wants its name
+      RowTile& made = row_tiles_.emplace_back(RowTile{
+          rows == kAllRows ? geometry_.task_rows : rows, whole_lines, {}});  // clang 14 wants its name
       for (std::int64_t b = 0; b < blocks.count; ++b)
         made.blocks.push_back(
             {blocks.first(b) * columns, found->of_vectors[static_cast<std::size_t>(blocks.width_of(b) - 1)]});
