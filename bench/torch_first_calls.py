@@ -17,8 +17,10 @@ bf16 and channels last on a GPU.
 
 import argparse
 import contextlib
+import cProfile
 import json
 import os
+import pstats
 import shutil
 import signal
 import statistics
@@ -88,9 +90,13 @@ def work(args):
         if args.tune:
             options["convtune.budget"] = args.tune
         run = torch.compile(model, backend=args.way, options=options)
-        run(x)
-        wait()
+        profile = cProfile.Profile() if args.profile else None
+        with profile or contextlib.nullcontext():
+            run(x)
+            wait()
         end = time.monotonic()
+        if profile:
+            pstats.Stats(profile).dump_stats(args.profile)
         if args.way == "convtune" and (report := convtune.torch.backend.last_report()) is not None:
             phases = {**report.seconds, "Dynamo and the rest": end - begin - sum(report.seconds.values())}
             said = ", ".join(f"{phase} {took:.1f}" for phase, took in phases.items())
@@ -144,6 +150,8 @@ class Way:
         command = [sys.executable, __file__, "--models", self.model, "--way", self.name.split(",")[0], "--batch", str(args.batch),
                    "--size", str(args.size), "--calls", str(args.calls), "--device", args.device, "--processors", processors,
                    "--tune", str(args.tune if self.name == "convtune, tuned" else 0)]  # fmt: skip
+        if args.profile and "second" in self.name:
+            command += ["--profile", f"{args.profile}.{self.model}.{self.name.split(',')[0]}"]
         self.process = subprocess.Popen(command, env=self.environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         late = threading.Timer(max(args.deadline - (time.monotonic() - START), 0.1), self.process.kill)
         late.start()
@@ -247,6 +255,7 @@ def main():
     parser.add_argument("--tune", type=float, default=30, help="seconds of search of a model, where it is to be tuned")
     parser.add_argument("--lanes", type=int, default=max(1, len(os.sched_getaffinity(0)) // 4), help="processes at a time")
     parser.add_argument("--deadline", type=float, default=1e6, help="seconds after which no process is begun, and one ends")
+    parser.add_argument("--profile", metavar="FILE", help="second processes write what Python did to FILE.MODEL.WAY, and take longer")
     parser.add_argument("--json", help="the file that the rows go to")
     parser.add_argument("--way", help=argparse.SUPPRESS)  # be a process
     parser.add_argument("--processors", default="", help=argparse.SUPPRESS)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the scripts of this folder found, in few lines: told.py models DIR, told.py training FILE, told.py first FILE."""
+"""What the scripts of this folder found, in few lines: told.py models DIR, told.py training FILE, told.py first FILE, told.py profile FILE."""
 
 import json
 import sys
@@ -70,8 +70,20 @@ def first(file):
               f"({row['waited_us']:.0f} waited for), {100 * row['of_tuned']:.0f} % of tuned  {row['said'][:230]}")
 
 
+def profile(file):
+    """What cost most, with what it called, and by itself: seconds, times, where."""
+    import pstats
+
+    found = pstats.Stats(file).stats
+    whole = sum(one[2] for one in found.values())
+    print(f"== {Path(file).name}: {whole:.1f} s under the profiler")
+    for at, most in ((3, 34), (2, 12)):  # of what calls others, no frame around most of it
+        rows = sorted((one for one in found.items() if one[1][at] < 0.6 * whole), key=lambda one: -one[1][at])[:most]
+        print("; ".join(f"{one[at]:.2f} {one[1]} {'/'.join(path.split('/')[-2:])}:{name}"[:70] for (path, _, name), one in rows))
+
+
 if __name__ == "__main__":
     try:
-        {"models": models, "training": training, "first": first}[sys.argv[1]](sys.argv[2])
+        {"models": models, "training": training, "first": first, "profile": profile}[sys.argv[1]](sys.argv[2])
     except (OSError, ValueError) as why:
         sys.exit(f"told: {why}")
