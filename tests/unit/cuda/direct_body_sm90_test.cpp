@@ -311,13 +311,13 @@ TEST(DirectBodySm90, RefusesWithAReason) {
   expect_config_refusals(
       cuda::direct_body_sm90(), tf32("resnet_3x3_64"),
       "filter_groups=1 position_groups=2 positions=200 strips=1 channels=8 stages=3 staged=8 producers=1",
-      {"producers=0", "producers=2", "filter_groups=0", "filter_groups=2",
+      {"producers=0", "producers=2", "filter_groups=0", "filter_groups=0 positions=192", "filter_groups=2",
        "filter_groups=3 position_groups=1 positions=168", "positions=204", "positions=264", "strips=0",
        "strips=57", "channels=12", "stages=1", "stages=8 staged=16", "staged=4"});
   expect_config_refusals(
       cuda::direct_body_sm90(), tf32("mb64ic64ih56oc64kh3ph1 layout=nhwc"),
       "filter_groups=1 position_groups=2 positions=200 strips=1 channels=8 stages=3 staged=0 producers=1",
-      {"staged=8", "staged=16", "channels=40"});
+      {"staged=8", "staged=16", "channels=40", "filter_groups=0 positions=200"});
 }
 
 TEST(DirectBodySm90, TakesEveryBodyCase) {
@@ -338,6 +338,11 @@ TEST(DirectBodySm90, CompilesWithTheMostSums) {
   }
   kernels.push_back(kernels.back());
   kernels.back().any_pointer = true;
+  const ConvProblem turned = tf32("mb1ic96id6ih240iw416oc96kd3kh3kw3pd0ph1pw1 layout=nhwc residual=1");
+  kernels.push_back({turned, most<DirectBodySm90>(turned, candidates(turned), [](const DirectBodySm90& a) {
+                       return a.turned() ? a.sums() : 0;
+                     })});
+  EXPECT_TRUE(kernel_of<DirectBodySm90>(turned, kernels.back().config).turned());
   expect_compiles_as_planned(*cuda::kernel_algorithm(cuda::direct_body_sm90()), kernels);
 }
 

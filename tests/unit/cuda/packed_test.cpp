@@ -62,7 +62,7 @@ void expect_all(const Algorithm& algorithm, const std::vector<const char*>& prob
 TEST(Packed, HasEveryWeightOnce) {
   expect_all<DirectBodySm90>(cuda::direct_body_sm90(),
                              {"mb2ic21ih13oc70kh3ph1", "mb2ic16ih9oc64kh1", "mb1ic9ih12oc130kh2kw5sh2",
-                              "mb1ic21id4ih7iw6oc70kd3kh3kw3 layout=nhwc"});
+                              "mb1ic21id4ih7iw6oc70kd3kh3kw3 layout=nhwc", "mb2ic16ih13oc3kh3 layout=nhwc"});
   expect_all<DirectDepthwise3dSm80>(
       cuda::direct_depthwise_3d_sm80(),
       {"mb2g20ic20id5ih9iw9oc20kd3kh3kw3 layout=nhwc", "mb2g5ic5id7ih9iw9oc5kd2kh3kw3sd2sh1sw1"});

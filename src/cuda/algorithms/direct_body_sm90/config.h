@@ -20,8 +20,10 @@ struct DirectBodySm90 {
   template <class Self, class F>
   static constexpr void visit(Self& self, F&& field) {
     field("conv", self.conv);
-    field("filter_groups", self.filter_groups, 1, 3,
-          "warpgroups that multiply along filters, 64 filters each");
+    field(
+        "filter_groups", self.filter_groups, 0, 3,
+        "warpgroups that multiply along filters, 64 filters each; 0, channels last: all filters are columns "
+        "of products whose rows are positions, of few filters");
     field("position_groups", self.position_groups, 1, 2, "warpgroups that multiply along positions");
     field("positions", self.positions, 8, 256, "positions of a warpgroup, a multiple of 8");
     field("strips", self.strips, 1, 1 << 20, "vertical strips that an image is cut into");
@@ -129,7 +131,11 @@ struct DirectBodySm90 {
   }
 
   // ---- Weights: a stage of theirs is some steps of all filters of a block ----
-  constexpr int block_filters() const { return kTile * filter_groups; }
+  // Tells whether a product is 64 positions x all filters, not 64 filters x positions.
+  constexpr bool turned() const { return filter_groups == 0; }
+  constexpr int product_filters() const { return turned() ? round_up(conv.k, 8) : kTile; }
+  constexpr int block_filters() const { return product_filters() * along_filters(); }
+  constexpr int along_filters() const { return greater(filter_groups, 1); }  // warpgroups
   constexpr int filter_blocks() const { return ceil_div(conv.k, block_filters()); }
   constexpr int weight_steps() const {
     int best = 1;
@@ -152,9 +158,11 @@ struct DirectBodySm90 {
     return static_cast<int>((all_positions() + block_positions() - 1) / block_positions());
   }
   constexpr long long tiles() const { return static_cast<long long>(position_tiles()) * filter_blocks(); }
-  constexpr int consumers() const { return filter_groups * position_groups; }
+  constexpr int consumers() const { return along_filters() * position_groups; }
   constexpr int threads() const { return 128 * (consumers() + producers); }
-  constexpr int sums() const { return positions / 2; }      // registers of a thread
+  constexpr int row_blocks() const { return turned() ? positions / kTile : 1; }  // products of a warpgroup
+  constexpr int columns() const { return turned() ? product_filters() : positions; }  // of each
+  constexpr int sums() const { return row_blocks() * columns() / 2; }                 // registers of a thread
   constexpr int loaders() const { return 96 * producers; }  // threads; each fourth warp does other things
 
   // ---- Outputs on their way through shared memory ----
@@ -207,15 +215,14 @@ struct DirectBodySm90 {
   }
   constexpr Packed packed() const { return {filter_blocks() * block_weights(), conv.weights(), conv.k}; }
   constexpr long long source_of(long long i) const {
-    constexpr int kStep = kTile * 8;
-    const int in_step = static_cast<int>(i % kStep);
-    const int filter_group = static_cast<int>(i / kStep % filter_groups);
-    const int step = static_cast<int>(i / (kStep * filter_groups) % steps());
-    const int block = static_cast<int>(i / (kStep * filter_groups * steps()) % blocks());
+    const int rows = product_filters(), in_product = rows * 8, in_step = static_cast<int>(i % in_product);
+    const int filter_group = static_cast<int>(i / in_product % along_filters());
+    const int step = static_cast<int>(i / (in_product * along_filters()) % steps());
+    const int block = static_cast<int>(i / (in_product * along_filters() * steps()) % blocks());
     const int filter_block = static_cast<int>(i / block_weights());
-    const int k = (filter_block * filter_groups + filter_group) * kTile + filter_of(in_step / 4 % kTile);
+    const int k = (filter_block * along_filters() + filter_group) * rows + filter_of(in_step / 4 % rows);
     const int channel =
-        block % frame_blocks() * channels + step / taps() * 8 + in_step / 256 * 4 + in_step % 4;
+        block % frame_blocks() * channels + step / taps() * 8 + in_step / (rows * 4) * 4 + in_step % 4;
     if (k >= conv.k || channel >= conv.c) return -1;
     return ((static_cast<long long>(k) * conv.c + channel) * conv.t + block / frame_blocks()) * taps() +
            step % taps();
@@ -224,13 +231,15 @@ struct DirectBodySm90 {
   // The filter of a product's row. A thread has the sums of rows 8 apart: where channels come last they are
   // neighbours.
   constexpr int filter_of(int row) const {
-    return conv.nhwc ? row / 16 * 16 + row % 8 * 2 + row / 8 % 2 : row;
+    return conv.nhwc && !turned() ? row / 16 * 16 + row % 8 * 2 + row / 8 % 2 : row;
   }
 
   // Tells whether what is computed further up is in range.
   constexpr bool possible() const {
     if (!is_in_range(*this) || consumers() > 3 || positions % 8 != 0 || threads() > 512 ||
-        (threads() == 512 && positions > 160) || strips > conv.q || channels % 8 != 0 || staged % 8 != 0)
+        (threads() == 512 && sums() > 80) || strips > conv.q || channels % 8 != 0 || staged % 8 != 0)
+      return false;
+    if (turned() && (!conv.nhwc || positions % kTile != 0 || conv.k > kMostTurned || sums() > 112))
       return false;
     if (conv.nhwc && (staged > 0 || loaders() % stage_units() != 0)) return false;
     return steps() <= kMostSteps && static_cast<long long>(row_reach()) * pitch() < kMostReach &&
@@ -250,7 +259,8 @@ struct DirectBodySm90 {
            tiles() * blocks() * weight_groups() < kInt;
   }
 
-  static constexpr int kTile = 64;  // filters of a product
+  static constexpr int kTile = 64;         // filters of a product
+  static constexpr int kMostTurned = 128;  // filters in all, of products whose rows are positions
   static constexpr int kMostWeightStageBytes = 20 * 1024;
   static constexpr int kMostWeightStages = 8;
   static constexpr int kMostSegments = 40;

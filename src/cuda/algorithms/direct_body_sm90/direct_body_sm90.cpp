@@ -42,7 +42,8 @@ double estimated_cycles(const DirectBodySm90& kernel, int multiprocessors) {
   constexpr double kSegmentCycles = 30, kStageCycles = 200,
                    kGroupCycles = 5;  // cycles of waiting, and of copies
   const double blocks = frames_share(kernel) * kernel.blocks(), columns = kernel.positions;
-  const double product = std::max(columns / 2, (2048 + columns * 32) / kOperandBytes);
+  const double product = kernel.row_blocks() *
+                         std::max(kernel.columns() / 2.0, (2048 + kernel.columns() * 32.0) / kOperandBytes);
   const double products = blocks * kernel.steps() * kernel.consumers() * product;
   const double input = blocks * kernel.unit_chunks() * kernel.stage_units();
   const double weights = blocks * kernel.weight_groups() * kernel.weight_stage_bytes();
@@ -66,7 +67,7 @@ TileWork work_of(const DirectBodySm90& a) {
   const double chunks = blocks * a.unit_chunks() * a.stage_units();
   const double weight_bytes = blocks * a.weight_groups() * a.weight_stage_bytes();
   const double products = blocks * a.steps() * a.consumers();
-  const double computed = positions * a.consumers() * DirectBodySm90::kTile;
+  const double computed = positions * a.consumers() * a.product_filters();
   TileWork work;
   work.tiles = static_cast<double>(a.tiles());
   work.persistent = work.wgmma = true;
@@ -78,9 +79,9 @@ TileWork work_of(const DirectBodySm90& a) {
   // Columns that no tap meets come along in their sectors.
   const double along = std::min(1.0 * a.conv.stride_w / a.phases_w(), 8.0);
   work.load.l2_bytes = chunks * 16 * along + weight_bytes;
-  work.multiply.products = products * positions / 2;
-  work.multiply.instructions = products * 4 * 4;
-  work.multiply.wavefronts = products * (16 + positions / 4) + weight_bytes / 128;
+  work.multiply.products = products * a.sums();
+  work.multiply.instructions = products * a.row_blocks() * 4 * 4;
+  work.multiply.wavefronts = products * a.row_blocks() * (16 + a.columns() / 4.0) + weight_bytes / 128;
   work.multiply.waits = blocks * a.weight_groups();
   work.store.instructions = computed / 32 * (a.conv.nhwc ? 5 : 8);
   work.store.wavefronts = computed / 32 * (a.staged ? 2.5 : a.conv.nhwc ? 2 : 1);
@@ -130,8 +131,9 @@ class DirectBody final : public KernelAlgorithmOf<DirectBodySm90> {
     return Support::no(fmt::format(
         "at most 3 groups in all, positions a multiple of 8 up to 256 (160 with 3 groups), strips "
         "1 to {}, channels a multiple of 8 up to 64, stages 2 to 8, staged 0, 8 or 16 (channels last: 0), "
-        "and {} bytes of shared memory",
-        kernel.conv.q, sm90_smem_per_block()));
+        "filter_groups 0 only for up to {} filters in channels last, with positions a multiple of 64, and {} "
+        "bytes of shared memory",
+        kernel.conv.q, DirectBodySm90::kMostTurned, sm90_smem_per_block()));
   }
   LaunchPlan launch(const DirectBodySm90& kernel, const DeviceInfo& device) const override {
     std::vector<Argument> arguments = kTensorArguments;
@@ -155,12 +157,14 @@ class DirectBody final : public KernelAlgorithmOf<DirectBodySm90> {
     std::vector<int> strips = {1};
     for (const int width : {128, 64, 32, 16})
       if (extents.q > width) strips.push_back(ceil_div(extents.q, width));
-    for (const auto& [filter_groups, position_groups] : {std::pair{2, 1}, {1, 2}, {1, 1}, {3, 1}})
+    for (const auto& [filter_groups, position_groups] :
+         {std::pair{2, 1}, {1, 2}, {1, 1}, {3, 1}, {0, 2}, {0, 1}})
       for (const int some : strips)
         for (const int channels : {8, 16, 32})
           for (const int producers : {1, 2})
             for (int positions = 256; positions >= 8; positions -= 8) {
               if ((filter_groups - 1) * DirectBodySm90::kTile >= extents.k) continue;
+              if (filter_groups == 0 && (!extents.nhwc || positions % DirectBodySm90::kTile != 0)) continue;
               if (channels > 8 && plain.taps() * channels > 64) continue;
               if (producers > 1 && plain.taps() > 1) continue;
               // The others of this size are for where it does not fit.

@@ -12,6 +12,9 @@
 //   tap (0, 1)      0 1 2 3 4 5 x   7 8 9 ..                       .. x is no output: it is not stored
 //   tap (1, 0)                    0 1 2 3 4 5 x ..
 //
+// Channels last, of few filters, a product's rows are 64 positions and its columns all filters: 96 of them
+// would leave a quarter of 128 rows idle, 3 nearly all of 64.
+//
 // In three dimensions an image is a frame, and a stage of input has the frames that one tap over time reads:
 // x is read once for each of these taps, and their products are as in two dimensions.
 //
@@ -35,14 +38,14 @@ __device__ void consume(const float* __restrict__ x, const float* __restrict__ p
   constexpr Packed kPacked = config.packed();
   const Walk<config> walk{backwards};
   const int lane = threadIdx.x % 32, warp = __shfl_sync(0xffffffff, threadIdx.x / 32 % 4, 0);
-  const int filter_group = consumer % config.filter_groups;
-  const int position_group = consumer / config.filter_groups;
+  const int filter_group = consumer % config.along_filters();
+  const int position_group = consumer / config.along_filters();
   const unsigned staging =
       smem + S::kAt.staging + (consumer * 4 + warp) * (config.staged * S::kStagingPitch * 4);
   const unsigned table = smem + S::kAt.output_table + (consumer * 4 + warp) * (S::kPositions * 4);
   const bool weights_finite = packed[kPacked.flag_at()] == 0;
   const unsigned long long weights =
-      ptx::wgmma_descriptor((smem + S::kAt.weights) / 16 + filter_group * 128, DirectBodySm90::kTile, 8);
+      ptx::wgmma_descriptor((smem + S::kAt.weights) / 16 + filter_group * 128, config.product_filters(), 8);
   const unsigned long long window =
       ptx::wgmma_descriptor((smem + S::kAt.stages) / 16 + position_group * S::kPositions, S::kPlane, 8);
   Ring<S::kStages> ring;
@@ -64,7 +67,8 @@ __device__ void consume(const float* __restrict__ x, const float* __restrict__ p
         const unsigned long long filters =
             weights + static_cast<unsigned>(weight_ring.slot) * (S::kWeightBytes / 16);
         ptx::wgmma_fence();
-        for_constants<0, S::kWeightSteps / 3>([&](auto i) {
+        constexpr int kThrees = config.turned() ? 0 : S::kWeightSteps / 3;
+        for_constants<0, kThrees>([&](auto i) {
           constexpr int kFirst = decltype(i)::value * 3, kStep = kGroup * S::kWeightSteps + kFirst;
           constexpr int kChunk = config.step_chunk(kStep), kFilters = config.block_filters() * 2;
           ptx::ThreeWgmmaTf32<S::kPositions>::template multiply<
@@ -72,11 +76,18 @@ __device__ void consume(const float* __restrict__ x, const float* __restrict__ p
               config.step_chunk(kStep + 2) - kChunk>(sums, filters + kFirst * kFilters, here + kChunk,
                                                      kStep > 0 || block > blocks.first);
         });
-        for_constants<S::kWeightSteps / 3 * 3, S::kWeightSteps>([&](auto i) {
+        for_constants<kThrees * 3, S::kWeightSteps>([&](auto i) {
           constexpr int step = kGroup * S::kWeightSteps + decltype(i)::value;
           constexpr int chunk = config.step_chunk(step);
-          ptx::WgmmaTf32<S::kPositions>::multiply(sums, filters + i.value * (config.block_filters() * 2),
-                                                  here + chunk, step > 0 || block > blocks.first);
+          const unsigned long long of_step = filters + i.value * (config.block_filters() * 2);
+          const bool adds = step > 0 || block > blocks.first;
+          if constexpr (config.turned())
+            for_constants<0, config.row_blocks()>([&](auto m) {
+              ptx::WgmmaTf32<config.columns()>::multiply(sums_of<config, m.value>(sums),
+                                                         here + chunk + m.value * 64, of_step, adds);
+            });
+          else
+            ptx::WgmmaTf32<S::kPositions>::multiply(sums, of_step, here + chunk, adds);
         });
         ptx::wgmma_commit();
         if (kGroup == 0)
@@ -96,11 +107,14 @@ __device__ void consume(const float* __restrict__ x, const float* __restrict__ p
     ptx::mbarrier_arrive_if(weights_done, lane == 0);
     ptx::mbarrier_arrive_if(done, lane == 0);
     const int first_position = walk.first_position(tile) + position_group * S::kPositions;
-    const int first_filter =
-        walk.filter_block(tile) * config.block_filters() + filter_group * DirectBodySm90::kTile + 16 * warp;
+    const int first_filter = walk.filter_block(tile) * config.block_filters() +
+                             filter_group * DirectBodySm90::kTile + (config.turned() ? 0 : 16 * warp);
     finite = __shfl_sync(0xffffffff, finite, 0);
     if (!finite)
-      store_exact<config>(x, packed, residual, y, first_filter, first_position);
+      store_exact<config>(x, packed, residual, y, first_filter,
+                          first_position + (config.turned() ? 16 * warp : 0));
+    else if constexpr (config.turned())
+      store_turned<config>(sums, packed + kPacked.bias_at(), residual, y, first_position + 16 * warp);
     else if constexpr (config.conv.nhwc)
       store_pixels<config>(sums, packed + kPacked.bias_at(), residual, y, first_filter, first_position,
                            table);

@@ -206,16 +206,52 @@ __device__ void store_pixels(const float (&sums)[config.sums()], const float* __
   });
 }
 
+// The sums of a product whose rows are positions, one of several.
+template <DirectBodySm90 config, int kRowBlock>
+__device__ __forceinline__ float (&sums_of(float (&sums)[config.sums()]))[config.columns() / 2] {
+  return *reinterpret_cast<float(*)[config.columns() / 2]>(sums + kRowBlock * (config.columns() / 2));
+}
+
+// As above, where a product's rows are positions: of each of its own a thread has pairs of filters, and four
+// threads 32 bytes. `first_position`: the warp's.
+template <DirectBodySm90 config>
+__device__ void store_turned(float (&sums)[config.sums()], const float* __restrict__ bias,
+                             const float* __restrict__ residual, float* __restrict__ y, int first_position) {
+  constexpr ConvExtents a = config.conv;
+  const int lane = threadIdx.x % 32, first_filter = lane % 4 * 2;
+  for_constants<0, 2 * config.row_blocks()>([&](auto row) {
+    constexpr int kRowBlock = row.value / 2, kHalf = row.value % 2;
+    const Output at = output_of<config>(first_position + 64 * kRowBlock + 8 * kHalf + lane / 4);
+    if (at.column >= config.conv.q) return;
+    const long long pixel = (at.image * config.conv.p + at.row) * config.conv.q + at.column;
+#pragma unroll
+    for (int j = 0; j < config.columns() / 8; ++j) {
+      const int filter = first_filter + 8 * j;
+      const bool both = config.conv.k % 2 == 0 || filter + 1 < config.conv.k;
+      if (config.conv.k % 8 != 0 && filter >= config.conv.k) continue;
+      Pair<config> other;
+      if constexpr (config.conv.residual) other.load(residual + pixel * config.conv.k + filter, both);
+      const float* const mine = sums + kRowBlock * (config.columns() / 2) + 4 * j + 2 * kHalf;
+      const Pair<config> done{
+          finish<config.conv>(mine[0], __ldg(bias + filter), other.first),
+          finish<config.conv>(mine[1], both ? __ldg(bias + filter + 1) : 0, other.second)};
+      done.store(y + pixel * config.conv.k + filter, both);
+    }
+  });
+}
+
 // Computes these outputs again slowly: for tiles that meet a number that is not finite. By a warp.
 template <DirectBodySm90 config>
 __device__ void store_exact(const float* __restrict__ x, const float* __restrict__ packed,
                             const float* __restrict__ residual, float* __restrict__ y, int first_filter,
                             int first_position) {
   constexpr ConvExtents a = config.conv;
+  constexpr int kPositions = config.turned() ? 16 * config.row_blocks() : config.positions;
 #pragma unroll 1
-  for (int i = threadIdx.x % 32; i < 16 * config.positions; i += 32) {
-    const int filter = first_filter + i / config.positions;
-    const Output at = output_of<config>(first_position + i % config.positions);
+  for (int i = threadIdx.x % 32; i < (config.turned() ? config.columns() : 16) * kPositions; i += 32) {
+    const int filter = first_filter + i / kPositions, position = i % kPositions;
+    const Output at =
+        output_of<config>(first_position + (config.turned() ? position / 16 * 64 + position % 16 : position));
     if (filter >= a.k || at.column >= a.q) continue;
     const int image = at.image / a.z, frame = at.image % a.z;
     float added = 0;
