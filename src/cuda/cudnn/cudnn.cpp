@@ -134,8 +134,8 @@ class Cudnn final : public Algorithm {
   }
 
  private:
-  // The problem that cuDNN is asked. A batch of 0 is never run, but its weights are packed: as for a batch
-  // of 1. A cache is joined to x first.
+  // The problem that cuDNN is asked. A batch of 0 is never run (its gradient of weights is refused), but its
+  // weights are packed: as for a batch of 1. A cache is joined to x first.
   static ConvProblem asked(const ConvProblem& problem) {
     ConvProblem whole = without_dbias(joined(problem));
     whole.n = std::max<std::int64_t>(whole.n, 1);
@@ -180,6 +180,8 @@ class Cudnn final : public Algorithm {
   static Support can_ask(const ConvProblem& given, const CudnnForm& form) {
     const ConvProblem a = without_dbias(given);
     if (Support support = within(abilities(), given); !support) return support;
+    if (given.n == 0 && given.direction == Direction::backward_weights)
+      return Support::no("it computes no gradient of weights over no images");
     if (given.bias && !a.bias && !form.channels_last)
       return Support::no("a bias's gradient is summed of dy in channels last alone: nhwc must be 1");
     if (!form.channels_last && a.layout == Layout::nhwc)

@@ -59,13 +59,15 @@ bool is_compiled(const std::vector<int>& behavior) {
 
 // Lists engines that gave wrong results on integer data: cuDNN 9.19.0 on an H100 and H200, docs/notebook/.
 // Engines are numbered for each pattern of graph: these numbers are those of a convolution alone, or with a
-// bias. Engines of backward data have numbers of their own, of which none was seen to be wrong.
+// bias. Engines of gradients have numbers of their own; of backward data none was seen to be wrong.
 Support answers_rightly(std::int64_t engine, bool compiled, const ConvProblem& a, const CudnnForm& form) {
   const bool in_eights = form.channels_last && a.c % 8 == 0 && a.k % 8 == 0;
   if (compiled && (a.dtype.x == DType::f32 || !in_eights))
     return Support::no("it is compiled at run time: such engines answered wrongly, or broke the device");
   if (a.dtype.x != a.dtype.w && a.dtype.x != DType::f32 && a.dtype.w != DType::f32)
     return Support::no("x and w are of two half types, of which an engine read one as the other");
+  if (a.direction == Direction::backward_weights && engine == 1 && (a.t > a.d || a.r > a.h || a.s > a.w))
+    return Support::no("it read padding as pixels where a filter is longer than the image");
   if (a.direction != Direction::forward) return Support::yes();
   if (compiled && engine == 71) return Support::no("it broke the device");
   if ((engine == 26 || engine == 29) && a.dtype.x == DType::f32 && cudnn_bias_elements(a, form) > 0 &&

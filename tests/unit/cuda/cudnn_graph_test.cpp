@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "cuda/cudnn/cudnn.h"
 #include "cuda/cudnn/cudnn_offers.h"
 #include "problem/random_problem.h"
 
@@ -118,6 +119,22 @@ TEST_F(CudnnGraphs, EnginesComputeBackwardWeights) {
       convolution_graph(parse_problem("mb2ic8ih9oc8kh3 bias=0 dir=bwd_w"), kFirst, session_);
   EXPECT_EQ(std::set<CudnnTensor>(graph.tensors.begin(), graph.tensors.end()),
             (std::set<CudnnTensor>{x, dy, y}));
+}
+
+// A gradient over no images is zeros, which cuDNN does not write: it is asked for none.
+TEST_F(CudnnGraphs, NoImagesHaveNoGradientOfWeights) {
+  const Support support =
+      cudnn()->supports(parse_problem("mb0ic8id6ih4iw23oc1kd4kh3kw6pw3 dir=bwd_w dtype=bf16"), {});
+  EXPECT_NE(support.reason().find("no images"), std::string::npos) << support.reason();
+}
+
+// Engine 1 answered wrongly for a filter of 11 columns over images of 1 and of 4: it is left out there.
+TEST_F(CudnnGraphs, WeightsOfFiltersLongerThanTheImageLeaveEngine1Out) {
+  const auto has = [&](const char* shape) {
+    return engines(std::string(shape) + " bias=0 dir=bwd_w dtype=f16", kLast).contains(1);
+  };
+  EXPECT_TRUE(has("g2mb1ic12id1ih3iw11oc30kd1kh3kw11ph1pw4"));
+  EXPECT_FALSE(has("g2mb1ic12id1ih3iw4oc30kd3kh3kw11pd3ph1pw4"));
 }
 
 // Tensor cores serve halves also where fp32 is asked for: no product is rounded.
