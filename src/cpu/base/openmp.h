@@ -33,6 +33,8 @@ class TeamPatience {
 
   // Asked before every loop.
   bool leaves() { return still_without_ > 0 && (--still_without_, true); }
+  // The next loop has the team.
+  void ends() { still_without_ = 0; }
   // Told after every region.
   void ran(std::chrono::nanoseconds worked, std::chrono::nanoseconds waited);
 

@@ -14,6 +14,20 @@ using Clock = std::chrono::steady_clock;
 
 // How long oneDNN runs on one thread here, since its threads waited for processors that others had.
 thread_local constinit TeamPatience patience;
+// The ends of this thread's last run and of the one behind which it left the team; whether the last on all
+// threads was late, and whether the next one is the first behind runs on one.
+thread_local constinit Clock::time_point last_end, left_team;
+thread_local constinit bool last_late = false, tries_team = false;
+
+// Tells whether the next run has one thread: for a time that a late one is little beside, and no longer,
+// since others may have gone.
+bool leaves_team() {
+  constexpr std::chrono::milliseconds kMost{300};
+  if (!patience.leaves()) return false;
+  if (Clock::now() - left_team < kMost) return true;
+  patience.ends();
+  return false;
+}
 
 // A convolution between conversions, made for a number of threads.
 struct Steps {
@@ -106,7 +120,7 @@ class OnednnExecutable final : public OnednnConvolution {
   void give_way() override { gives_way_ = threads_ > 1; }
 
   void run(const Tensors& tensors, const void* packed, Stream) const override {
-    const bool leaves = gives_way_ && patience.leaves();
+    const bool leaves = gives_way_ && leaves_team();
     std::unique_ptr<Workspace> workspace = idle_.take([this] {
       const Execution scope(threads_);
       return make_workspace();
@@ -125,28 +139,36 @@ class OnednnExecutable final : public OnednnConvolution {
     const Execution scope(threads_);
     const auto began = Clock::now();
     execute(workspace, steps_, workspace.arguments, tensors, packed);
-    if (gives_way_) note(workspace, Clock::now() - began);
+    if (gives_way_) note(workspace, began, Clock::now());
   }
 
-  // A run that took longer than one thread would is late. One of that length before anybody knows what one
-  // thread takes is followed by one that tells; the first run says nothing.
-  void note(Workspace& workspace, Clock::duration took) const {
-    constexpr std::chrono::milliseconds kLong{1};
+  // A run that took longer than one thread would is late. Two in a row are told, or one that tries the team
+  // again. One of that length before anybody knows what one thread takes is followed by one that tells. The
+  // first run, and one behind a pause, in which threads fall asleep, say nothing.
+  void note(Workspace& workspace, Clock::time_point began, Clock::time_point end) const {
+    constexpr std::chrono::milliseconds kLong{1}, kPause{20};
+    const Clock::duration took = end - began;
     const bool first = workspace.least == Clock::duration{};
-    if (!first) {
-      const Clock::duration bound = workspace.least * threads_, alone = workspace.least_alone;
+    if (!first && began - last_end < kPause) {
+      const Clock::duration all = workspace.least * threads_, alone = workspace.least_alone;
       const bool known = alone > Clock::duration{};
-      patience.ran(known ? std::min(bound, alone) : bound, took);
+      const Clock::duration bound = known ? std::min(all, alone) : all;
+      const bool late = took >= bound + TeamPatience::kLate, told = !late || last_late || tries_team;
+      if (told) patience.ran(bound, took);
+      last_late = late, tries_team = late && told;
+      if (tries_team) left_team = end;
       workspace.tries_alone = !known && took > kLong;
     }
     workspace.least = first ? took : std::min(workspace.least, took);
+    last_end = end;
   }
 
   void run_alone(Workspace& workspace, const Tensors& tensors, const void* packed) const {
     const Execution scope(1);
     const auto began = Clock::now();
     execute(workspace, *workspace.alone, workspace.alone_arguments, tensors, packed);
-    const Clock::duration took = Clock::now() - began, before = workspace.least_alone;
+    last_end = Clock::now();
+    const Clock::duration took = last_end - began, before = workspace.least_alone;
     workspace.least_alone = before == Clock::duration{} ? took : std::min(before, took);
     workspace.tries_alone = false;
   }
@@ -237,6 +259,11 @@ class OnednnExecutable final : public OnednnConvolution {
 
 TeamPatience& onednn_patience() {
   return patience;
+}
+
+void leave_onednn_team() {
+  patience.ran({}, std::chrono::seconds(1));
+  left_team = Clock::now();
 }
 
 std::unique_ptr<OnednnConvolution> onednn_executable(const ConvProblem& problem, OnednnPrimitiveDesc desc,

@@ -17,8 +17,9 @@ class OnednnConvolution : public Executable {
 };
 
 // How long runs of this thread that give way (Executable::give_way()) leave oneDNN's team of threads alone,
-// since it was late: they go on with one thread.
+// since it was late: they go on with one thread. The second function has them do so.
 TeamPatience& onednn_patience();
+void leave_onednn_team();
 
 // `desc` is of this problem, whose batch is at least 1, and was made with as many threads.
 std::unique_ptr<OnednnConvolution> onednn_executable(const ConvProblem&, OnednnPrimitiveDesc desc,

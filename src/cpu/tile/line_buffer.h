@@ -13,9 +13,10 @@ namespace convtune::cpu {
 template <class T>
 class LineBuffer {
  public:
-  // `memory`, aligned to lines, has room for a line more than what is written at a time.
+  // `memory`, aligned to lines, has room for kMoreLines more than what is written at a time.
+  static constexpr std::int64_t kMoreLines = 2;
   LineBuffer(const TensorKernels& kernels, float* memory)
-      : kernels_(kernels), memory_(reinterpret_cast<T*>(memory)) {}
+      : kernels_(kernels), aligned_(reinterpret_cast<T*>(memory)), memory_(aligned_) {}
   // Returns where the outputs of y from `to` on are to be written.
   T* place_of(T* to) {
     if (to != line_ + filled_) {
@@ -23,6 +24,8 @@ class LineBuffer {
       filled_ = foreign_ =
           static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(to) % kCacheLineBytes / sizeof(T));
       line_ = to - foreign_;
+      // What is written next begins at a line: stores that cross one cost more than loads that do.
+      memory_ = aligned_ + (kLine - foreign_) % kLine;
     }
     return memory_ + filled_;
   }
@@ -44,7 +47,8 @@ class LineBuffer {
   static constexpr std::int64_t kLine = kCacheLineBytes / sizeof(T);
 
   const TensorKernels& kernels_;
-  T* const memory_;
+  T* const aligned_;
+  T* memory_;          // the line's first element
   T* line_ = nullptr;  // of y: the one that is being made
   // Elements of it that are written, and the first ones that are not this buffer's, or are in y already.
   std::int64_t filled_ = 0, foreign_ = 0;

@@ -315,7 +315,7 @@ void put_lines(const void* from, std::int64_t lines, void* to) {
   constexpr std::int64_t kLineFloats = kCacheLineBytes / sizeof(float);
   const auto* const floats = static_cast<const float*>(from);
   for (std::int64_t i = 0; i < lines * kLineFloats; i += kLanes)
-    hn::Stream(hn::Load(d, floats + i), d, static_cast<float*>(to) + i);
+    hn::Stream(hn::LoadU(d, floats + i), d, static_cast<float*>(to) + i);
 }
 void flush_stream() {
   hwy::FlushStream();

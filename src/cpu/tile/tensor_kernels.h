@@ -67,7 +67,7 @@ struct TensorKernels {
   void (*gather)(const GatherArgs&);
   void (*weave)(const WeaveArgs&);
   std::array<Finish, kActivations> finish_pixels, finish_planes;  // by activation: NHWC, NCHW
-  // Copies so many lines of the cache past the caches. Both addresses are lines' own.
+  // Copies so many lines of the cache past the caches, from anywhere.
   void (*put_lines)(const void* from, std::int64_t lines, void* to);
   // Orders stores past the caches before whatever follows.
   void (*fence)();

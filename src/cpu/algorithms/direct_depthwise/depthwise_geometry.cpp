@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "cpu/tile/line_buffer.h"
+
 namespace convtune::cpu {
 namespace {
 
@@ -19,11 +21,12 @@ std::int64_t buffered_rows_of(const ConvProblem& problem, const DepthwiseConfig&
 MemoryPlan depthwise_memory(const ConvProblem& problem, const DepthwiseConfig& config) {
   MemoryPlan memory;
   const std::int64_t pixels = std::min<std::int64_t>(config.tile, problem.q()),
-                     bytes = size_of(problem.dtype.y);
+                     bytes = size_of(problem.dtype.y),
+                     more = LineBuffer<float>::kMoreLines * kCacheLineBytes / bytes;
   if (problem.layout == Layout::nhwc && config.stream != 0)
-    memory.take("lines", product_of(pixels, problem.k) + kCacheLineBytes / bytes, bytes);
+    memory.take("lines", product_of(pixels, problem.k) + more, bytes);
   if (const std::int64_t rows = buffered_rows_of(problem, config); rows > 0)
-    memory.take("lines", rows * problem.q() + kCacheLineBytes / bytes, bytes);
+    memory.take("lines", rows * problem.q() + more, bytes);
   return memory;
 }
 
