@@ -1,6 +1,7 @@
 // Transposes a batch of matrices, [rows][cols] to [cols][rows]: conversions of layout before and after a
 // kernel. One block a tile; neighbouring threads read along a row and write along a column. Extents are
-// arguments here: such a kernel waits for memory, and few are compiled.
+// arguments here: such a kernel waits for memory, and few are compiled. Blocks follow each other along the
+// side of fewer tiles, which is the channels': so all parts of a pixel's line are in L2 at a time.
 #include "cuda/launch/transpose_tile.h"
 #include "cuda/ptx/grid.cuh"
 
@@ -12,10 +13,12 @@ struct TransposePlace {
 
   __device__ TransposePlace(int tile_rows, int tile_cols, long long rows, long long cols, unsigned row_tiles,
                             unsigned col_tiles) {
-    const unsigned tile_row = blockIdx.x / col_tiles;
-    matrix = tile_row / row_tiles * (rows * cols);
-    row = static_cast<long long>(tile_row % row_tiles) * tile_rows;
-    col = static_cast<long long>(blockIdx.x % col_tiles) * tile_cols;
+    const bool down = row_tiles < col_tiles;
+    const unsigned fewer = down ? row_tiles : col_tiles, more = down ? col_tiles : row_tiles;
+    const unsigned line = blockIdx.x / fewer, across = blockIdx.x % fewer, along = line % more;
+    matrix = line / more * (rows * cols);
+    row = static_cast<long long>(down ? across : along) * tile_rows;
+    col = static_cast<long long>(down ? along : across) * tile_cols;
   }
 };
 
@@ -60,9 +63,9 @@ __device__ bool moves_at_once(const Element* matrix, long long elements) {
 
 // A tile in shared memory, of matrices that are not narrow. Loads come before everything else, so that all
 // are under way at once: those outside of the matrix are of its last row or column, and go nowhere.
-template <class Element, int cols_of_tile>
+template <class Element, int cols_of_tile, int words_of_tile>
 struct Tile {
-  using T = WideTranspose<sizeof(Element), cols_of_tile>;
+  using T = WideTranspose<sizeof(Element), cols_of_tile, words_of_tile>;
   unsigned* tile;
   long long rows, cols;
   TransposePlace first;
@@ -150,15 +153,15 @@ struct Tile {
 // All other matrices. How many elements of a row of either can be moved at a time depends on extents and
 // pointers alone, and so is the same for all threads: those of 16 bytes, of 8 (images of 14x14 halves), or
 // one.
-template <class Element, int cols_of_tile>
-__global__ void __launch_bounds__(WideTranspose<sizeof(Element), cols_of_tile>::kThreads)
+template <class Element, int cols_of_tile, int words_of_tile>
+__global__ void __launch_bounds__(WideTranspose<sizeof(Element), cols_of_tile, words_of_tile>::kThreads)
     transpose_wide(const Element* __restrict__ input, Element* __restrict__ output, long long rows,
                    long long cols, unsigned row_tiles, unsigned col_tiles) {
   ptx::wait_for_earlier_grids();
-  using T = WideTranspose<sizeof(Element), cols_of_tile>;
+  using T = WideTranspose<sizeof(Element), cols_of_tile, words_of_tile>;
   constexpr int kMost = T::kOfVector;
   __shared__ __align__(16) unsigned memory[T::kCols * T::kWords];
-  const Tile<Element, cols_of_tile> tile{
+  const Tile<Element, cols_of_tile, words_of_tile> tile{
       memory, rows, cols, TransposePlace(T::kRows, T::kCols, rows, cols, row_tiles, col_tiles)};
   input += tile.first.matrix, output += tile.first.matrix;
   if (moves_at_once<kMost>(input, cols))

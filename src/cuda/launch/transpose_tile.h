@@ -29,21 +29,24 @@ struct TransposeConfig {
 };
 
 // The tile of every other matrix, moved 16 or 8 bytes at a time. In shared memory it stands column after
-// column, each 32 words: a word is an element, or two halves of neighbouring rows.
-template <int element_bytes, int cols>
+// column, each 16 or 32 words: a word is an element, or two halves of neighbouring rows.
+template <int element_bytes, int cols, int words = 32>
 struct WideTranspose {
-  static constexpr int kThreads = 256, kWords = 32, kCols = cols;
+  static constexpr int kThreads = 256, kWords = words, kCols = cols;
   static constexpr int kOfWord = 4 / element_bytes, kOfVector = 16 / element_bytes;  // elements
   static constexpr int kRows = kWords * kOfWord;
-  // Chooses between 64 and 128: a narrow matrix leaves less of a narrower tile idle.
+  static constexpr int kTogether = 32 / kWords;  // columns as long as all banks
+  // Chooses between a tile's usual columns and twice as many: a narrow matrix leaves less of a narrower idle.
   static constexpr int cols_for(long long matrix_cols) {
-    return element_bytes == 2 && matrix_cols > 64 ? 128 : 64;
+    constexpr int kUsual = 64 * kTogether;
+    return element_bytes == 2 && matrix_cols > kUsual ? 2 * kUsual : kUsual;
   }
 
   // Pieces of four words change places, so that neither eight columns, kOfVector apart, of four words nor the
-  // eight pieces of one column meet at a bank.
+  // eight pieces of one column, or of two, meet at a bank.
   static constexpr int at(int col, int word) {
-    return col * kWords + (word / 4 ^ (col / kOfVector + col) % 8) * 4 + word % 4;
+    const int line = col / kTogether, piece = (col % kTogether * kWords + word) / 4;
+    return line * 32 + (piece ^ (col / kOfVector + line * kTogether) % 8) * 4 + word % 4;
   }
 };
 

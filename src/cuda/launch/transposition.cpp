@@ -8,21 +8,31 @@
 namespace convtune::cuda {
 namespace {
 
+std::int64_t parts(std::int64_t whole, std::int64_t part) {
+  return (whole + part - 1) / part;
+}
+
 struct Tile {
   std::int64_t rows, cols;
+
+  std::int64_t moved(const Transposition& what) const {  // elements, those outside of the matrix too
+    return parts(what.rows, rows) * rows * parts(what.cols, cols) * cols;
+  }
 };
+template <class Wide>
+Tile tile_of_wide(const Transposition& what) {
+  return {Wide::kRows, Wide::cols_for(what.cols)};
+}
 Tile tile_of(const Transposition& what) {
   if (TransposeConfig::is_narrow(what.rows, what.cols)) {
     const TransposeConfig config = TransposeConfig::for_matrix(what.rows, what.cols);
     return {config.tile_rows, config.tile_cols};
   }
-  if (what.element_bytes == 2)
-    return {WideTranspose<2, 64>::kRows, WideTranspose<2, 64>::cols_for(what.cols)};
-  return {WideTranspose<4, 64>::kRows, WideTranspose<4, 64>::cols_for(what.cols)};
-}
-
-std::int64_t parts(std::int64_t whole, std::int64_t part) {
-  return (whole + part - 1) / part;
+  if (what.element_bytes == 4) return tile_of_wide<WideTranspose<4, 64>>(what);
+  // Tiles of 64 channels leave a half of the last one idle where there are 32 or 96.
+  const Tile usual = tile_of_wide<WideTranspose<2, 64>>(what),
+             lower = tile_of_wide<WideTranspose<2, 128, 16>>(what);
+  return lower.moved(what) < usual.moved(what) ? lower : usual;
 }
 
 }  // namespace
@@ -39,7 +49,8 @@ std::string Transposition::kernel() const {
   const char* const element = element_bytes == 2 ? "unsigned short" : "unsigned";
   const Tile tile = tile_of(*this);
   if (!TransposeConfig::is_narrow(rows, cols))
-    return fmt::format("convtune::transpose_wide<{},{}>", element, tile.cols);
+    return fmt::format("convtune::transpose_wide<{},{},{}>", element, tile.cols,
+                       tile.rows * element_bytes / 4);
   return fmt::format("convtune::transpose<convtune::TransposeConfig{{.tile_rows={},.tile_cols={}}},{}>",
                      tile.rows, tile.cols, element);
 }

@@ -44,10 +44,10 @@ TEST(Transpose, TilesFitTheMatrix) {
 
 // Eight lanes have the vectors of a row, four the words of a column: a warp writes the same element of each
 // vector at once; two floats at a time meet here and there. Reading, a quarter of a warp has the eight pieces
-// of a column.
-template <int element_bytes, int cols>
+// of a column, or of two.
+template <int element_bytes, int cols, int words = 32>
 void expect_banks_of_their_own() {
-  using T = WideTranspose<element_bytes, cols>;
+  using T = WideTranspose<element_bytes, cols, words>;
   std::set<int> all;
   for (int col = 0; col < T::kCols; ++col)
     for (int word = 0; word < T::kWords; ++word) all.insert(T::at(col, word));
@@ -62,12 +62,13 @@ void expect_banks_of_their_own() {
             banks.insert(T::at((vector + lane % 8) * count + element, word + lane / 8) % 32);
           EXPECT_GE(banks.size(), count > 2 ? 32u : 24u) << vector << " " << word << " " << element;
         }
-  for (int col = 0; col < T::kCols; ++col) {
+  for (int col = 0; col < T::kCols; col += T::kTogether) {
     std::set<int> pieces;
     for (int piece = 0; piece < 8; ++piece) {
-      pieces.insert(T::at(col, 4 * piece) / 4 % 8);
+      const int of = col + piece / (T::kWords / 4), first = 4 * piece % T::kWords;
+      pieces.insert(T::at(of, first) / 4 % 8);
       for (int word = 0; word < 4; ++word)
-        EXPECT_EQ(T::at(col, 4 * piece + word), T::at(col, 4 * piece) + word) << "no piece of 16 bytes";
+        EXPECT_EQ(T::at(of, first + word), T::at(of, first) + word) << "no piece of 16 bytes";
     }
     EXPECT_EQ(pieces.size(), 8u) << col;
   }
@@ -77,6 +78,8 @@ TEST(Transpose, WideTilesMeetAtNoBank) {
   expect_banks_of_their_own<2, 64>();
   expect_banks_of_their_own<2, 128>();
   expect_banks_of_their_own<4, 64>();
+  expect_banks_of_their_own<2, 128, 16>();
+  expect_banks_of_their_own<2, 256, 16>();
 }
 
 TEST(Transpose, CountsTilesAndBlocks) {
@@ -85,10 +88,14 @@ TEST(Transpose, CountsTilesAndBlocks) {
   EXPECT_EQ(halves.col_tiles(), 7);
   EXPECT_EQ(halves.blocks(), 64 * 2 * 7);
   EXPECT_EQ(halves.bytes(), 64u * 128 * 784 * 2);
-  EXPECT_EQ(halves.kernel(), "convtune::transpose_wide<unsigned short,128>");
+  EXPECT_EQ(halves.kernel(), "convtune::transpose_wide<unsigned short,128,32>");
+  const cuda::Transposition narrower{.batch = 2, .rows = 96, .cols = 784, .element_bytes = 2};
+  EXPECT_EQ(narrower.row_tiles(), 3);
+  EXPECT_EQ(narrower.col_tiles(), 4);
+  EXPECT_EQ(narrower.kernel(), "convtune::transpose_wide<unsigned short,256,16>");
   const cuda::Transposition floats{.batch = 2, .rows = 33, .cols = 65, .element_bytes = 4};
   EXPECT_EQ(floats.blocks(), 2 * 2 * 2);
-  EXPECT_EQ(floats.kernel(), "convtune::transpose_wide<unsigned,64>");
+  EXPECT_EQ(floats.kernel(), "convtune::transpose_wide<unsigned,64,32>");
   const cuda::Transposition image{.batch = 2, .rows = 3, .cols = 50176, .element_bytes = 2};
   EXPECT_NE(image.kernel().find("tile_rows=3,"), std::string::npos) << image.kernel();
   EXPECT_TRUE((cuda::Transposition{.rows = 1, .cols = 9}).is_copy());
@@ -102,7 +109,8 @@ TEST(Transpose, CompilesForEveryArchitecture) {
     job.kernels.clear();
     std::vector<std::int64_t> smem_bytes;
     for (const std::int64_t bytes : {2, 4})
-      for (const auto& [rows, cols] : {std::pair{3, 1000}, {31, 1000}, {1000, 3}, {1000, 50}, {1000, 1000}}) {
+      for (const auto& [rows, cols] :
+           {std::pair{3, 1000}, {31, 1000}, {1000, 3}, {1000, 50}, {1000, 1000}, {96, 1000}}) {
         job.kernels.push_back(
             cuda::Transposition{.rows = rows, .cols = cols, .element_bytes = bytes}.kernel());
         const TransposeConfig config = TransposeConfig::for_matrix(rows, cols);
