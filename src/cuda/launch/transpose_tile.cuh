@@ -1,7 +1,7 @@
 // Transposes a batch of matrices, [rows][cols] to [cols][rows]: conversions of layout before and after a
 // kernel. One block a tile; neighbouring threads read along a row and write along a column. Extents are
-// arguments here: such a kernel waits for memory, and few are compiled. Blocks follow each other along the
-// side of fewer tiles, which is the channels': so all parts of a pixel's line are in L2 at a time.
+// arguments here: such a kernel waits for memory, and few are compiled. Blocks follow each other along a row
+// of tiles, or down a column where rows are channels: so all parts of a pixel's line are in L2 at a time.
 #include "cuda/launch/transpose_tile.h"
 #include "cuda/ptx/grid.cuh"
 
@@ -12,13 +12,12 @@ struct TransposePlace {
   long long matrix, row, col;
 
   __device__ TransposePlace(int tile_rows, int tile_cols, long long rows, long long cols, unsigned row_tiles,
-                            unsigned col_tiles) {
-    const bool down = row_tiles < col_tiles;
-    const unsigned fewer = down ? row_tiles : col_tiles, more = down ? col_tiles : row_tiles;
-    const unsigned line = blockIdx.x / fewer, across = blockIdx.x % fewer, along = line % more;
-    matrix = line / more * (rows * cols);
-    row = static_cast<long long>(down ? across : along) * tile_rows;
-    col = static_cast<long long>(down ? along : across) * tile_cols;
+                            unsigned col_tiles, bool down = false) {
+    const unsigned line = blockIdx.x / (down ? row_tiles : col_tiles);
+    const unsigned lines = down ? col_tiles : row_tiles;
+    matrix = line / lines * (rows * cols);
+    row = static_cast<long long>(down ? blockIdx.x % row_tiles : line % row_tiles) * tile_rows;
+    col = static_cast<long long>(down ? line % col_tiles : blockIdx.x % col_tiles) * tile_cols;
   }
 };
 
@@ -153,7 +152,7 @@ struct Tile {
 // All other matrices. How many elements of a row of either can be moved at a time depends on extents and
 // pointers alone, and so is the same for all threads: those of 16 bytes, of 8 (images of 14x14 halves), or
 // one.
-template <class Element, int cols_of_tile, int words_of_tile>
+template <class Element, int cols_of_tile, int words_of_tile, bool down>
 __global__ void __launch_bounds__(WideTranspose<sizeof(Element), cols_of_tile, words_of_tile>::kThreads)
     transpose_wide(const Element* __restrict__ input, Element* __restrict__ output, long long rows,
                    long long cols, unsigned row_tiles, unsigned col_tiles) {
@@ -162,7 +161,7 @@ __global__ void __launch_bounds__(WideTranspose<sizeof(Element), cols_of_tile, w
   constexpr int kMost = T::kOfVector;
   __shared__ __align__(16) unsigned memory[T::kCols * T::kWords];
   const Tile<Element, cols_of_tile, words_of_tile> tile{
-      memory, rows, cols, TransposePlace(T::kRows, T::kCols, rows, cols, row_tiles, col_tiles)};
+      memory, rows, cols, TransposePlace(T::kRows, T::kCols, rows, cols, row_tiles, col_tiles, down)};
   input += tile.first.matrix, output += tile.first.matrix;
   if (moves_at_once<kMost>(input, cols))
     tile.template load<kMost>(input);

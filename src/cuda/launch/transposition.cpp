@@ -23,6 +23,10 @@ template <class Wide>
 Tile tile_of_wide(const Transposition& what) {
   return {Wide::kRows, Wide::cols_for(what.cols)};
 }
+// From NCHW, where both ways to go were measured. The other way round neither gains.
+bool rows_are_channels(const Transposition& what) {
+  return what.element_bytes == 2 && what.rows < what.cols;
+}
 Tile tile_of(const Transposition& what) {
   if (TransposeConfig::is_narrow(what.rows, what.cols)) {
     const TransposeConfig config = TransposeConfig::for_matrix(what.rows, what.cols);
@@ -32,7 +36,7 @@ Tile tile_of(const Transposition& what) {
   // Tiles of 64 channels leave a half of the last one idle where there are 32 or 96.
   const Tile usual = tile_of_wide<WideTranspose<2, 64>>(what),
              lower = tile_of_wide<WideTranspose<2, 128, 16>>(what);
-  return lower.moved(what) < usual.moved(what) ? lower : usual;
+  return rows_are_channels(what) && lower.moved(what) < usual.moved(what) ? lower : usual;
 }
 
 }  // namespace
@@ -49,8 +53,8 @@ std::string Transposition::kernel() const {
   const char* const element = element_bytes == 2 ? "unsigned short" : "unsigned";
   const Tile tile = tile_of(*this);
   if (!TransposeConfig::is_narrow(rows, cols))
-    return fmt::format("convtune::transpose_wide<{},{},{}>", element, tile.cols,
-                       tile.rows * element_bytes / 4);
+    return fmt::format("convtune::transpose_wide<{},{},{},{}>", element, tile.cols,
+                       tile.rows * element_bytes / 4, rows_are_channels(*this));
   return fmt::format("convtune::transpose<convtune::TransposeConfig{{.tile_rows={},.tile_cols={}}},{}>",
                      tile.rows, tile.cols, element);
 }
