@@ -5,7 +5,7 @@
     python bench/torch_stream.py --model resnet18 --size 64 --device cpu --calls 200
     python bench/torch_stream.py --backend inductor                                 # for comparison
 
-The first call has a batch of 8, for which torch.compile(dynamic=True) makes a graph for any batch but 1; then come random ones,
+The first call has a batch of 8 whose first size is marked (mark_dynamic), of which PyTorch makes a graph for any batch but 1; then come random ones,
 --calls and more, until --seconds are over since the first call began. A batch's median is that of all its calls. One answer in ten is held
 to the model's own. Status 1 where a call after --minute seconds took over 3 times its batch's median, or an answer is wrong. Random
 weights; needs PyTorch and torchvision.
@@ -27,6 +27,12 @@ def wait(device):
         torch.cuda.synchronize()
 
 
+def phases(backend):
+    """Seconds of the graph that was compiled last, by what they were spent on."""
+    report = sys.modules["convtune.torch.backend"].last_report() if backend == "convtune" else None
+    return "" if report is None else "; " + ", ".join(f"{name} {took:.1f}" for name, took in report.seconds.items())
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--model", default="resnet50")
@@ -39,6 +45,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=75, help="that the stream lasts at least, compiling counted")
     parser.add_argument("--error", type=float, default=0.1, help="of an answer, over the root mean square of all")
     parser.add_argument("--whole", type=int, help="1: the whole graph must be proven, 0: it is not asked")
+    parser.add_argument("--all-sizes", action="store_true", help="height and width are any, too: PyTorch traces for twice as long")
     parser.add_argument("--oblivious", action="store_true", help="PyTorch traces one graph for batches of 1, too")
     args = parser.parse_args()
     if args.oblivious:
@@ -52,11 +59,13 @@ def main():
     if args.device == "cuda":
         model, images = model.to(memory_format=torch.channels_last), images.to(memory_format=torch.channels_last)
     options = {} if args.whole is None or args.backend != "convtune" else {"convtune.whole": bool(args.whole)}
-    run = torch.compile(model, backend=args.backend, options=options or None, dynamic=True)
+    run = torch.compile(model, backend=args.backend, options=options or None, dynamic=True if args.all_sizes else None)
     rng, errors, stream = random.Random(0), [], []
 
     def call(batch):
         x = images[:batch]
+        if not stream and not args.all_sizes:
+            torch._dynamo.mark_dynamic(x, 0)
         wait(args.device)
         before = time.perf_counter()
         y = run(x)
@@ -67,11 +76,13 @@ def main():
         expected = model(images).float()
         scale = expected.square().mean().sqrt()
         begin = time.perf_counter()
-        print(f"batch 8, which compiles: {call(8)[1]:.2f} s", flush=True)
+        print(f"batch 8, which compiles: {call(8)[1]:.2f} s{phases(args.backend)}", flush=True)
         while time.perf_counter() - begin < args.seconds or len(stream) < args.calls:
             batch = rng.randint(1, args.most)
             y, took = call(batch)
             stream.append((time.perf_counter() - begin, batch, took))
+            if took > 1:
+                print(f"batch {batch} at {time.perf_counter() - begin:.0f} s: {took:.2f} s{phases(args.backend)}", flush=True)
             if len(stream) % 10 == 1:
                 errors.append(float((y.float() - expected[:batch]).abs().max() / scale))
     medians = {batch: statistics.median(took for _, of, took in stream if of == batch) for batch in {one[1] for one in stream}}

@@ -1,5 +1,11 @@
-// convtune cache: the compiled GPU kernels that are kept from one run to the next.
+// convtune cache: the compiled GPU kernels that are kept from one run to the next, and graphs beside them.
 #include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <system_error>
+#include <vector>
 
 #include "command.h"
 #include "convtune/cubin_cache.h"
@@ -30,11 +36,30 @@ int show() {
   return kOk;
 }
 
+// Graphs of torch.compile that the Python package has remembered (torch/graph/remembered.py), named by their
+// keys. What else lies there is not ours.
+std::int64_t delete_graphs(const std::filesystem::path& folder) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  if (!fs::is_directory(fs::symlink_status(folder, error))) return 0;
+  std::vector<fs::path> found;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    const std::string name = at->path().filename().string();
+    if (name.size() == 32 && std::ranges::all_of(name, [](unsigned char c) { return std::isxdigit(c); }) &&
+        fs::is_regular_file(at->symlink_status(error)))
+      found.push_back(at->path());
+  }
+  return std::ranges::count_if(found, [&](const fs::path& file) { return fs::remove(file, error); });
+}
+
 int clean() {
   const CubinCacheContents deleted = clean_cubin_cache();
   print_library_warnings();
-  fmt::print("{} deleted in {}: {}\n", counted(deleted.kernels, "compiled kernel", "compiled kernels"),
-             folder_of(deleted), mib(deleted.bytes));
+  const std::string folder = folder_of(deleted);
+  const std::int64_t graphs = delete_graphs(deleted.folder / "graphs");
+  fmt::print("{} deleted in {}: {}{}\n", counted(deleted.kernels, "compiled kernel", "compiled kernels"),
+             folder, mib(deleted.bytes),
+             graphs > 0 ? ", and " + counted(graphs, "graph", "graphs") + " of torch.compile" : "");
   return kOk;
 }
 
@@ -43,7 +68,7 @@ int clean() {
 Command add_cache(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand("cache", "Show where compiled GPU kernels are kept, and how many");
   app->require_subcommand(0, 1);
-  CLI::App* clean_app = app->add_subcommand("clean", "Delete every compiled kernel");
+  CLI::App* clean_app = app->add_subcommand("clean", "Delete every compiled kernel and remembered graph");
   app->footer(
       "Examples:\n"
       "  convtune cache\n"
@@ -51,7 +76,7 @@ Command add_cache(CLI::App& parent) {
       "A kernel that is not there is compiled again, in about a second. The kernels lie in "
       "$XDG_CACHE_HOME/convtune, or where CONVTUNE_CACHE_DIR says; when they are more than the limit, those "
       "used "
-      "longest ago go.");
+      "longest ago go. Graphs of torch.compile that are remembered lie there in the folder graphs.");
   return {app, [=] { return clean_app->parsed() ? clean() : show(); }};
 }
 

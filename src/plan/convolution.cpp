@@ -254,17 +254,19 @@ std::size_t Convolution::packed_bytes() const {
 std::string Convolution::packed_order() const {
   const State& state = *state_;
   const Algorithm& algorithm = find_algorithm(state.device.device.kind, state.plan.algorithm);
-  // Weights on a CPU lie by config and channels, whatever the batch; those of the vendor's library as it
-  // likes.
-  if (algorithm.device_kind() == Device::Kind::cpu && !algorithm.vendor() &&
-      state.problem.direction == Direction::forward) {
+  if (algorithm.vendor()) return {};  // which lays them as it likes
+  const auto* const kernel = cuda::kernel_algorithm(algorithm);
+  std::string order = kernel ? kernel->packed_order(state.problem, state.device, state.plan.config) : "";
+  // Weights lie by config and channels, whatever the batch; but nobody has compared those of kernels that
+  // take the problem as numbers.
+  if (order.empty() && state.problem.direction == Direction::forward &&
+      !(kernel && kernel->plan(state.problem, state.device, state.plan.config).serves_every_problem)) {
     ConvProblem image = state.problem;
     image.n = 1;
     image.name.clear();
-    return fmt::format("{} {} {}", state.plan.algorithm, to_string(state.plan.config), to_string(image));
+    order = fmt::format("{} {} {}", state.plan.algorithm, to_string(state.plan.config), to_string(image));
   }
-  const auto* const kernel = cuda::kernel_algorithm(algorithm);
-  return kernel ? kernel->packed_order(state.problem, state.device, state.plan.config) : std::string();
+  return order;
 }
 
 void Convolution::pack_into(const void* w, const void* bias, void* packed, Stream stream) const {

@@ -258,8 +258,15 @@ class Kernels(CliTest):
         (kernels / "notes.cubin").write_text("mine")
         self.assertIn(f"3 compiled kernels in {kernels}: 3.0 MiB", self.ok("cache").stdout)
         self.assertIn(f"{kernels}; 3 kernels, 3 MiB of at most 1024 MiB", self.ok("doctor").stdout)
-        self.assertIn("3 compiled kernels deleted", self.ok("cache", "clean").stdout)
-        self.assertEqual([path.name for path in kernels.iterdir()], ["notes.cubin"])
+        graphs = kernels / "graphs"
+        graphs.mkdir()
+        for name in ("0123456789abcdef" * 2, "fedcba9876543210" * 2, "notes.txt"):
+            (graphs / name).write_bytes(b"")
+        said = self.ok("cache", "clean").stdout
+        self.assertIn("3 compiled kernels deleted", said)
+        self.assertIn("and 2 graphs of torch.compile", said)
+        self.assertEqual([one.name for one in graphs.iterdir()], ["notes.txt"])
+        self.assertEqual(sorted(path.name for path in kernels.iterdir()), ["graphs", "notes.cubin"])
         kernels.chmod(0o777)
         self.assertIn("chmod go-w", self.ok("cache").stderr)
 

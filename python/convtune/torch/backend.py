@@ -232,11 +232,15 @@ def _note(text: str) -> None:
 
 
 def _is_proven(outcome: Contest) -> bool:
-    """True where ours is not slower than inductor's own graph; the report says so."""
+    """True where ours is not slower than inductor's own graph; the report says so, also of each layer that was proven by itself."""
+    why = "the whole is not proven faster" if outcome.incumbent_us > 0 else "the whole takes more memory"
     if _last is not None:
         _last.take(outcome)
     if not outcome.accepted:
-        _note("the graph is inductor's: the whole is not proven faster")
+        for layer in [] if _last is None else _last.layers:
+            if layer.swapped:
+                layer.swapped, layer.decision = False, f"PyTorch: {why}; {layer.decision.removeprefix('convtune: ')} was faster by itself"
+        _note(f"the graph is inductor's: {why}")
     _log.info("the whole: inductor %.0f us, with convtune %.0f us", outcome.incumbent_us, outcome.paired_us)
     return outcome.accepted
 

@@ -5,12 +5,17 @@
 
 #include "cuda/algorithms/direct_body_sm90/config.h"
 #include "cuda/algorithms/direct_depthwise_3d_sm80/config.h"
+#include "cuda/algorithms/direct_depthwise_half/config.h"
+#include "cuda/algorithms/direct_depthwise_half_sm90/config.h"
 #include "cuda/algorithms/direct_depthwise_sm80/config.h"
 #include "cuda/algorithms/direct_fma_sm80/config.h"
 #include "cuda/algorithms/direct_grouped_half/config.h"
 #include "cuda/algorithms/direct_patch_sm90/config.h"
+#include "cuda/algorithms/direct_stem_half/config.h"
 #include "cuda/algorithms/direct_stem_sm80/candidates.h"
 #include "cuda/algorithms/direct_stem_sm90/config.h"
+#include "cuda/algorithms/implicit_gemm_half_sm80/config.h"
+#include "cuda/algorithms/implicit_gemm_half_sm90/config.h"
 #include "cuda/algorithms/implicit_gemm_sm90/config.h"
 #include "kernel_expectations.h"
 
@@ -85,6 +90,75 @@ TEST(Packed, HasEveryWeightOnce) {
         const cuda::DirectStemPlanned planned(problem);
         return planned.laid_out(from_config(config, planned.plain()));
       });
+}
+
+// Each weight at the same place for every batch whose kernel has that config, which
+// Convolution::packed_order() takes for granted.
+template <class Kernel, class KernelOf>
+void expect_same_places(const cuda::KernelAlgorithm& algorithm, const std::vector<const char*>& problems,
+                        const KernelOf& of) {
+  int compared = 0;
+  for (const char* text : problems) {
+    const ConvProblem problem = tf32(text);
+    const std::vector<Config> configs = spread(algorithm.candidates(problem, gpu()), 12);
+    EXPECT_FALSE(configs.empty()) << text << ": " << algorithm.supports(problem, gpu()).reason();
+    for (const Config& config : configs)
+      for (const int batch : {1, 7, 64}) {
+        ConvProblem other = problem;
+        other.n = batch;
+        if (!algorithm.accepts(other, gpu(), config)) continue;
+        const Kernel one = of(problem, config), another = of(other, config);
+        ASSERT_EQ(one.packed().prepared, another.packed().prepared) << text << " with " << to_string(config);
+        ASSERT_EQ(one.packed().words(), another.packed().words()) << text << " with " << to_string(config);
+        for (long long i = 0; i < one.packed().prepared * 4 / size_of(one.conv.x_type); ++i)
+          ASSERT_EQ(one.source_of(i), another.source_of(i)) << text << " with " << to_string(config);
+        ++compared;
+      }
+  }
+  EXPECT_GE(compared, 6) << algorithm.name();
+}
+
+template <class Kernel>
+void expect_same_places(const Algorithm& algorithm, const std::vector<const char*>& problems) {
+  expect_same_places<Kernel>(
+      *cuda::kernel_algorithm(algorithm), problems,
+      [](const ConvProblem& problem, const Config& config) { return kernel_of<Kernel>(problem, config); });
+}
+
+TEST(Packed, LiesTheSameForEveryBatch) {
+  expect_same_places<DirectBodySm90>(cuda::direct_body_sm90(),
+                                     {"mb2ic21ih13oc70kh3ph1", "mb2ic16ih9oc64kh1"});
+  expect_same_places<DirectDepthwise3dSm80>(
+      cuda::direct_depthwise_3d_sm80(),
+      {"mb2g20ic20id5ih9iw9oc20kd3kh3kw3 layout=nhwc", "mb2g5ic5id7ih9iw9oc5kd2kh3kw3sd2sh1sw1"});
+  expect_same_places<DirectDepthwiseHalf>(
+      cuda::direct_depthwise_half(),
+      {"mb2g32ic32ih14oc32kh7ph3 layout=nhwc dtype=bf16", "mb2g40ic40ih19oc40kh7ph3 layout=nhwc dtype=f16"});
+  expect_same_places<DirectDepthwiseHalfSm90>(cuda::direct_depthwise_half_sm90(),
+                                              {"mb2g64ic64ih14oc64kh7ph3 layout=nhwc dtype=bf16"});
+  expect_same_places<DirectDepthwiseSm80>(cuda::direct_depthwise_sm80(),
+                                          {"mb2g20ic20ih9oc20kh3ph1 layout=nhwc"});
+  expect_same_places<DirectFmaSm80>(cuda::direct_fma_sm80(),
+                                    {"mb2g12ic12ih9oc12kh3ph1", "mb2g4ic8ih12oc20kh3kw2"});
+  expect_same_places<DirectGroupedHalf>(cuda::direct_grouped_half(),
+                                        {"g6mb2ic36ih9oc54kh3sh2ph1 layout=nhwc dtype=bf16"});
+  expect_same_places<DirectPatchSm90>(cuda::direct_patch_sm90(), {"mb2ic3ih64oc70kh16sh16"});
+  expect_same_places<DirectStemHalf>(
+      cuda::direct_stem_half(),
+      {"mb2ic3ih64oc64kh7sh2ph3 layout=nhwc dtype=bf16", "mb2ic18ih28oc36kh3ph1 layout=nhwc dtype=bf16"});
+  expect_same_places<ImplicitGemmHalfSm80>(cuda::implicit_gemm_half_sm80(),
+                                           {"mb2ic64ih14oc64kh3ph1 layout=nhwc dtype=bf16"});
+  expect_same_places<ImplicitGemmHalfSm90>(
+      cuda::implicit_gemm_half_sm90(),
+      {"mb2ic64ih14oc256kh1 layout=nhwc dtype=bf16", "mb2ic64ih14oc64kh3sh2ph1 layout=nhwc dtype=bf16"});
+  expect_same_places<ImplicitGemmSm90>(cuda::implicit_gemm_sm90(), {"mb2ic21ih13oc70kh3sh2ph1"});
+  expect_same_places<DirectStemSm90>(cuda::direct_stem_sm90(), {"mb2ic3ih64oc96kh11sh4ph2"});
+  expect_same_places<DirectStemSm80>(*cuda::kernel_algorithm(cuda::direct_stem_sm80()),
+                                     {"mb2ic3ih32oc35kh7sh2ph3", "mb2ic4ih16oc16kh3ph1"},
+                                     [](const ConvProblem& problem, const Config& config) {
+                                       const cuda::DirectStemPlanned planned(problem);
+                                       return planned.laid_out(from_config(config, planned.plain()));
+                                     });
 }
 
 }  // namespace
