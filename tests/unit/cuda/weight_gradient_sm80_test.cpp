@@ -74,7 +74,7 @@ TEST(WeightGradientSm80, SaysWhatItDoesNotTake) {
   const std::string half = " layout=nhwc dtype=bf16 precision=bf16";
   expect_refusals(algorithm(), {{"mb2ic8ih9oc8kh3ph1" + half, "it computes bwd_w only"},
                                 {"mb2ic8ih9oc8kh3ph1 dir=bwd_w layout=nhwc", "x and dy in half precision"},
-                                {"mb2ic8ih9oc8kh3ph1 dir=bwd_w", "for NHWC only"},
+                                {"mb2ic8ih9oc8kh3ph1 dir=bwd_w", "x and dy in half precision"},
                                 {"mb2ic5ih9oc8kh3ph1 dir=bwd_w" + half, "channels in eights or at most 4"},
                                 {"mb2ic8ih9oc9kh3ph1 dir=bwd_w" + half, "filters in eights"},
                                 {"g2mb2ic24ih9oc24kh3ph1 dir=bwd_w" + half,

@@ -25,8 +25,9 @@ __device__ void add_up(const float* __restrict__ partial, const void* __restrict
   constexpr int kTaps = config.taps(), kRun = kChannels * kTaps, kAll = kFilters * kRun;
   constexpr int kAdders = config.adders(), kAtOnce = kAddThreads / kAdders;
   constexpr int kParts = config.tile_channels() / kChannels, kFilterParts = config.tile_rows() / kFilters;
-  __shared__ float sums[kAll];
-  __shared__ float parts[kAdders > 1 ? 4 * kAddThreads : 1];
+  constexpr int kPartWords = kAdders > 1 ? 4 * kAddThreads : 0;
+  __shared__ float parts[kPartWords + kAll];
+  float* const sums = parts + kPartWords;
   const int block = static_cast<int>(blockIdx.x);
   const int tile = block / (kParts * kFilterParts), row = block / kParts % kFilterParts * kFilters;
   const int channel_at = block % kParts * kChannels;  // of the tile

@@ -13,6 +13,7 @@ struct WeightGradientTf32Sm90 {
   ConvExtents conv;
   ElementType w_type = ElementType::f32;  // not a choice: dw's
   bool bias = false;                      // not a choice: the gradient of the bias is wanted, too
+  bool planes = false;                    // not a choice: x and dy are in NCHW as they lie
   int filter_groups = 1, row_blocks = 1, channel_blocks = 1, rows = 8, columns = 8, stages = 2, split = 1;
   bool aligned = true;  // not a choice: x and dy begin at multiples of 16 bytes
   static constexpr const char* kName = "WeightGradientTf32Sm90";
@@ -21,6 +22,7 @@ struct WeightGradientTf32Sm90 {
     field("conv", self.conv);
     field("w_type", self.w_type);
     field("bias", self.bias);
+    field("planes", self.planes);
     field("filter_groups", self.filter_groups, 1, 3, "warpgroups that multiply, with other filters each");
     field("row_blocks", self.row_blocks, 1, 2, "blocks of 64 filters that one of them has sums of");
     field("channel_blocks", self.channel_blocks, 1, 4, "blocks of 64 channels that a tile of dw has");
@@ -61,10 +63,17 @@ struct WeightGradientTf32Sm90 {
            conv.pad_left == 0 && conv.p == conv.h && conv.q == conv.w;
   }
   constexpr long long all_pixels() const { return 1LL * conv.n * conv.p * conv.q; }
-  constexpr int images() const { return flat() ? 1 : conv.n; }
-  constexpr int sides() const { return flat() ? 1 : ceil_div(conv.q, columns); }
+  constexpr bool flat_batch() const { return flat() && !planes; }
+  constexpr bool flat_planes() const { return flat() && planes; }
+  constexpr int height() const { return flat_planes() ? 1 : conv.p; }  // of y
+  constexpr int width() const { return flat_planes() ? conv.p * conv.q : conv.q; }
+  constexpr int input_height() const { return flat_planes() ? 1 : conv.h; }
+  constexpr int input_width() const { return flat_planes() ? conv.h * conv.w : conv.w; }
+  constexpr int images() const { return flat_batch() ? 1 : conv.n; }
+  constexpr int sides() const { return flat_batch() ? 1 : ceil_div(width(), columns); }
   constexpr int bands() const {
-    return flat() ? static_cast<int>(ceil_div(all_pixels(), 1LL * rows * columns)) : ceil_div(conv.p, rows);
+    return flat_batch() ? static_cast<int>(ceil_div(all_pixels(), 1LL * rows * columns))
+                        : ceil_div(height(), rows);
   }
   constexpr long long chunks() const { return 1LL * images() * bands() * sides(); }
   struct Place {
@@ -104,29 +113,50 @@ struct WeightGradientTf32Sm90 {
     return place;
   }
 
-  // ---- Slices, some rows of dy or x as they lie, are what TMA brings ----
+  // ---- Slices, some rows of dy or x as they lie, are what TMA brings. In NCHW they are boxes of channels:
+  // of 8 columns of a row of dy, and of 16 of x from a multiple of four on; or of 32 of both where taps are
+  // one. TMA exchanges pieces of lines of 32, 64 and 128 bytes ----
+  constexpr int slice_channels() const { return flat() ? 64 : 32; }  // of x
+  constexpr int plane_columns() const { return flat() ? 32 : 8; }
+  constexpr int plane_input_columns() const { return flat() ? 32 : 16; }
+  constexpr int early() const { return round_up(conv.pad_left, 4) - conv.pad_left; }
+  constexpr bool can_have_planes() const {
+    if (flat()) return 1LL * conv.h * conv.w % 4 == 0 && 1LL * conv.h * conv.w < kInt;
+    return conv.w % 4 == 0 && conv.q % 4 == 0 && conv.stride_w == 1 &&
+           early() + plane_columns() + (conv.s - 1) * conv.dilation_w <= plane_input_columns();
+  }
   static constexpr int kMostSliceBytes = 12 << 10, kMostSlicePlaces = 16, kLeastSlicePlaces = 3;
   constexpr int gradient_row_bytes() const { return 4 * columns * tile_rows(); }
   constexpr int input_row_bytes() const { return 4 * input_columns() * tile_channels(); }
-  // Rows of a slice by which warps are busy: they take fours of pixels in turns.
+  // Rows of a slice by which warps are busy: they take fours of pixels in turns, two at a time.
   constexpr int slice_rows(int of_stage, int row_bytes) const {
-    constexpr int kAsking = 1;  // turns that a slice costs besides
     int best = 1, best_turns = 0;
     for (int some = 1; some <= of_stage && (some == 1 || some * row_bytes <= kMostSliceBytes); ++some) {
+      // Asking costs as much as a turn.
       const int turns =
-          ceil_div(of_stage, some) * (ceil_div(some * row_fours(), transposing_warps()) + kAsking);
+          ceil_div(of_stage, some) * (ceil_div(some * row_fours(), 2 * transposing_warps()) + 1);
       if (some == 1 || turns < best_turns) best = some, best_turns = turns;
     }
     return best;
   }
   constexpr int gradient_slice_rows() const { return slice_rows(rows, gradient_row_bytes()); }
   constexpr int input_slice_rows() const { return slice_rows(input_rows(), input_row_bytes()); }
-  constexpr int gradient_slices() const { return ceil_div(rows, gradient_slice_rows()); }
-  constexpr int slices() const { return gradient_slices() + ceil_div(input_rows(), input_slice_rows()); }
-  constexpr int gradient_slice_bytes() const { return gradient_slice_rows() * gradient_row_bytes(); }
-  constexpr int input_slice_bytes() const { return input_slice_rows() * input_row_bytes(); }
+  constexpr int gradient_slices() const {
+    return planes ? tile_rows() / kBlock : ceil_div(rows, gradient_slice_rows());
+  }
+  constexpr int input_slices() const {
+    return planes ? tile_channels() / slice_channels() : ceil_div(input_rows(), input_slice_rows());
+  }
+  constexpr int slices() const { return gradient_slices() + input_slices(); }
+  constexpr int gradient_slice_bytes() const {
+    return planes ? 4 * kBlock * rows * plane_columns() : gradient_slice_rows() * gradient_row_bytes();
+  }
+  constexpr int input_slice_bytes() const {
+    return planes ? 4 * slice_channels() * input_rows() * plane_input_columns()
+                  : input_slice_rows() * input_row_bytes();
+  }
   constexpr int slice_bytes() const {
-    return round_up(greater(gradient_slice_bytes(), input_slice_bytes()), 128);
+    return round_up(greater(gradient_slice_bytes(), input_slice_bytes()), 1024);
   }
   constexpr int slice_places() const {
     const long long room = kMostSmem - 1024 - 1LL * stages * stage_bytes();
@@ -192,7 +222,8 @@ struct WeightGradientTf32Sm90 {
   constexpr bool possible() const {
     return is_in_range(*this) && consumers() < warpgroups() && row_columns() <= 256 &&
            sums() <= (consumers() == 3 ? 96 : 128) && tile_rows() <= 256 && columns % 4 == 0 &&
-           positions() % 8 == 0 && input_columns() <= 256 && input_rows() <= 256 && columns * rows <= 256;
+           positions() % 8 == 0 && input_columns() <= 256 && input_rows() <= 256 && positions() <= 256 &&
+           (!planes || (can_have_planes() && columns == plane_columns() && (!flat() || rows == 1)));
   }
   constexpr bool valid(long long smem_per_block) const {
     return possible() && smem_bytes() <= smem_per_block && all_pixels() < kInt && chunks() < kInt &&

@@ -1,12 +1,11 @@
 // How x and dy come in weight_gradient_tf32_sm90.cuh: TMA brings slices, some rows of either as they lie, a
 // few ahead; warps read four pixels of 32 channels or filters word by word, round them, and write 16 bytes of
 // each to where wgmma reads them, those of x once for each column of the filter. A lane is a channel: neither
-// its loads nor its stores meet another's at a bank.
+// its loads nor its stores meet another's at a bank. In NCHW a slice is a box of some channels, of 8 columns
+// of dy, or 16 of x (planes.cuh); with an odd number of rows its lines do not meet at a bank either.
 #pragma once
 
-#include "cuda/algorithms/weight_gradient_tf32_sm90/config.h"
-#include "cuda/ptx/sm90.cuh"
-#include "cuda/tile/constants.cuh"
+#include "cuda/algorithms/weight_gradient_tf32_sm90/planes.cuh"
 #include "cuda/tile/ring.cuh"
 
 namespace convtune::weight_gradient_tf32_sm90 {
@@ -28,119 +27,96 @@ struct Part {
   __device__ int chunks() const { return (kChunks - rank + config.split - 1) / config.split; }
 };
 
-// What asks for slices, one after the other, by one warp, of which one thread does it.
+// What asks for slices, one after the other. Warps do it in turns, so that none is behind: `turn` is how many
+// slices are asked for by others before.
 template <WeightGradientTf32Sm90 config>
 struct Asking {
   static constexpr ConvExtents a = config.conv;
   const Maps& maps;
   unsigned smem;
+  int turn;
   Part<config> part{};
   int chunk = part.rank, slice = 0;
   Ring<config.slice_places()> ring{};
 
   __device__ __forceinline__ void ask() {
+    if (chunk >= part.kChunks) return;
+    if (turn == 0) {
+      load();
+      turn = config.transposing_warps();
+    }
+    --turn;
+    ring.next();
+    if (++slice == config.slices()) slice = 0, chunk += config.split;
+  }
+
+ private:
+  __device__ __forceinline__ void load() const {
     constexpr auto kAt = config.smem();
     constexpr int kOfGradient = config.gradient_slices();
-    if (chunk >= part.kChunks) return;
     const bool mine = threadIdx.x % 32 == 0, dys = slice < kOfGradient;
     const WeightGradientTf32Sm90::Place at = config.place_of(chunk);
+    const int of_input = slice - kOfGradient;
     ring.wait_empty(smem + kAt.slices_empty);
     const unsigned full = ring.barrier(smem + kAt.slices_full);
     const unsigned to = smem + kAt.slices + ring.slot * config.slice_bytes();
     ptx::mbarrier_arrive_expect_if(full, dys ? config.gradient_slice_bytes() : config.input_slice_bytes(),
                                    mine);
-    const int row = at.row + slice * config.gradient_slice_rows();
-    const int input_row = (slice - kOfGradient) * config.input_slice_rows();
-    if constexpr (config.flat()) {
-      ptx::load_rows_if(to, &maps.dy, part.first_filter(), row * config.columns, full, mine && dys);
-      ptx::load_rows_if(to, &maps.x, part.first_channel(), (at.row + input_row) * config.columns, full,
-                        mine && !dys);
+    if constexpr (config.planes) {
+      ptx::load_box_if(to, &maps.dy, at.column, at.row, part.first_filter() + slice * config.kBlock, at.image,
+                       0, full, mine && dys);
+      ptx::load_box_if(to, &maps.x, at.column - round_up(a.pad_left, 4), at.row * a.stride_h - a.pad_top,
+                       part.first_channel() + of_input * config.slice_channels(), at.image, 0, full,
+                       mine && !dys);
+    } else if constexpr (config.flat_batch()) {
+      ptx::load_rows_if(to, &maps.dy, part.first_filter(),
+                        (at.row + slice * config.gradient_slice_rows()) * config.columns, full, mine && dys);
+      ptx::load_rows_if(to, &maps.x, part.first_channel(),
+                        (at.row + of_input * config.input_slice_rows()) * config.columns, full, mine && !dys);
     } else {
-      ptx::load_box_if(to, &maps.dy, part.first_filter(), at.column, row, at.image, 0, full, mine && dys);
+      ptx::load_box_if(to, &maps.dy, part.first_filter(), at.column,
+                       at.row + slice * config.gradient_slice_rows(), at.image, 0, full, mine && dys);
       ptx::load_box_if(to, &maps.x, part.first_channel(), at.column * a.stride_w - a.pad_left,
-                       at.row * a.stride_h - a.pad_top + input_row, at.image, 0, full, mine && !dys);
+                       at.row * a.stride_h - a.pad_top + of_input * config.input_slice_rows(), at.image, 0,
+                       full, mine && !dys);
     }
-    ring.next();
-    if (++slice == config.slices()) slice = 0, chunk += config.split;
   }
 };
-
-// Numbers rounded to TF32; what is not finite stays as it is, and makes sums that are computed again.
-__device__ __forceinline__ unsigned rounded_tf32(unsigned bits) {
-  return (bits & 0x7f800000) == 0x7f800000 ? bits : bits + 0x1000;
-}
-
-// Reads words of x and dy: of a slice, or of tensors that may begin anywhere.
-template <WeightGradientTf32Sm90 config>
-struct Words {
-  static constexpr ConvExtents a = config.conv;
-  const float *x, *dy;
-  int first_filter, first_channel;
-  WeightGradientTf32Sm90::Place at;  // of the stage
-
-  // A word of a filter, or channel, by the row and column of the stage; `slice`: where its rows begin.
-  __device__ __forceinline__ unsigned gradient(unsigned slice, int first_row, int row, int column,
-                                               int filter) const {
-    if constexpr (config.aligned)
-      return ptx::ld_shared(slice + 4 * ((row * config.columns + column) * config.tile_rows() + filter));
-    const int p = at.row + first_row + row, q = at.column + column;
-    filter += first_filter;
-    const long long pixel =
-        config.flat() ? 1LL * p * config.columns + q : (1LL * at.image * a.p + p) * a.q + q;
-    const bool inside = filter < a.k && (config.flat() ? pixel < config.all_pixels() : p < a.p && q < a.q);
-    return inside ? __float_as_uint(dy[pixel * a.k + filter]) : 0;
-  }
-  __device__ __forceinline__ unsigned input(unsigned slice, int first_row, int row, int column,
-                                            int channel) const {
-    if constexpr (config.aligned)
-      return ptx::ld_shared(slice +
-                            4 * ((row * config.input_columns() + column) * config.tile_channels() + channel));
-    const int h = at.row * a.stride_h - a.pad_top + first_row + row;
-    const int w = at.column * a.stride_w - a.pad_left + column;
-    channel += first_channel;
-    const long long pixel =
-        config.flat() ? 1LL * h * config.columns + w : (1LL * at.image * a.h + h) * a.w + w;
-    const bool inside = channel < a.c && (config.flat() ? pixel < config.all_pixels()
-                                                        : h >= 0 && h < a.h && w >= 0 && w < a.w);
-    return inside ? __float_as_uint(x[pixel * a.c + channel]) : 0;
-  }
-};
-
-// Sums of dy of a lane's filters, 32 apart.
-template <WeightGradientTf32Sm90 config>
-using BiasSums = float[config.bias ? config.tile_rows() / 32 : 1];
 
 // A warp's fours of pixels of a slice of dy, of as many rows as the stage still has.
 template <WeightGradientTf32Sm90 config>
 __device__ __forceinline__ void transpose_gradients(const Words<config>& words, unsigned slice, unsigned to,
                                                     int first_row, int warp, BiasSums<config>& sums) {
-  constexpr int kFours = config.row_fours(), kAll = config.tile_rows() / 32;
-  constexpr int kTogether = kAll % 4 == 0 ? 4 : kAll % 3 == 0 ? 3 : kAll;  // thirty-twos of filters
+  constexpr int kFours = config.row_fours(), kTogether = 2;  // thirty-twos of filters
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int fours = lesser(config.gradient_slice_rows(), config.rows - first_row) * kFours;
-#pragma unroll 1
-  for (int four = warp; four < fours; four += config.transposing_warps()) {
-    const unsigned there = to + (first_row * kFours + four) * config.gradient_four() + 16 * lane;
-    const int row = four / kFours, column = four % kFours * 4;
+  for_constants<0, config.tile_rows() / 64>([&](auto block) {
+    constexpr int kFirst = block.value * kTogether;
+    unsigned some[2][kTogether][4];
+    for_fours<config>(
+        warp, fours,
+        [&](int four, auto place) {
 #pragma unroll
-    for (int first = 0; first < kAll; first += kTogether) {
-      unsigned some[kTogether][4];
+          for (int j = 0; j < kTogether; ++j)
 #pragma unroll
-      for (int j = 0; j < kTogether; ++j)
+            for (int i = 0; i < 4; ++i)
+              some[place.value][j][i] = words.gradient(slice, first_row, four / kFours, four % kFours * 4 + i,
+                                                       32 * (kFirst + j) + lane);
+        },
+        [&](int four, auto place, bool is_new) {
+          const unsigned there = to + (first_row * kFours + four) * config.gradient_four() + 16 * lane;
 #pragma unroll
-        for (int i = 0; i < 4; ++i)
-          some[j][i] = words.gradient(slice, first_row, row, column + i, 32 * (first + j) + lane);
+          for (int j = 0; j < kTogether; ++j) {
+            unsigned(&mine)[4] = some[place.value][j];
 #pragma unroll
-      for (int j = 0; j < kTogether; ++j) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          if constexpr (config.bias) sums[first + j] += __uint_as_float(some[j][i]);
-          some[j][i] = rounded_tf32(some[j][i]);
-        }
-        ptx::st_shared_v4(there + 512 * (first + j), some[j]);
-      }
-    }
-  }
+            for (int i = 0; i < 4; ++i) {
+              if constexpr (config.bias) sums[kFirst + j] += is_new ? __uint_as_float(mine[i]) : 0;
+              mine[i] = rounded_tf32(mine[i]);
+            }
+            ptx::st_shared_v4(there + 512 * (kFirst + j), mine);
+          }
+        });
+  });
 }
 
 // As above, of x: pixels that taps of a row meet are read once.
@@ -152,32 +128,40 @@ __device__ __forceinline__ void transpose_inputs(const Words<config>& words, uns
   constexpr int kWords = config.met_columns();
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int fours = lesser(config.input_slice_rows(), config.input_rows() - first_row) * kFours;
-#pragma unroll 1
-  for (int four = warp; four < fours; four += config.transposing_warps()) {
-    const int row = four / kFours, column = four % kFours;
-    const unsigned there =
-        to + (config.place_of_row(first_row + row) * kFours + column) * config.input_four() + 16 * lane;
+  for_constants<0, config.channel_blocks>([&](auto block) {
+    unsigned some[2][kTogether][kWords];
+    for_fours<config>(
+        warp, fours,
+        [&](int four, auto place) {
+          const int row = four / kFours, column = four % kFours * 4 * a.stride_w;
+          for_constants<0, kWords>([&](auto word) {
+            if constexpr (config.meets(word.value))
 #pragma unroll
-    for (int block = 0; block < config.channel_blocks; ++block) {
-      unsigned some[kTogether][kWords];
-      for_constants<0, kWords>([&](auto word) {
-        if constexpr (config.meets(word.value))
+              for (int j = 0; j < kTogether; ++j)
+                some[place.value][j][word.value] =
+                    words.input(slice, first_row, row, column + word.value, 64 * block.value + 32 * j + lane);
+          });
+        },
+        [&](int four, auto place, bool) {
+          const unsigned there = to +
+                                 (config.place_of_row(first_row + four / kFours) * kFours + four % kFours) *
+                                     config.input_four() +
+                                 16 * lane;
 #pragma unroll
-          for (int j = 0; j < kTogether; ++j)
-            some[j][word.value] = rounded_tf32(words.input(
-                slice, first_row, row, column * 4 * a.stride_w + word.value, 64 * block + 32 * j + lane));
-      });
+          for (int j = 0; j < kTogether; ++j) {
+            unsigned(&mine)[kWords] = some[place.value][j];
+            for_constants<0, kWords>([&](auto word) {
+              if constexpr (config.meets(word.value)) mine[word.value] = rounded_tf32(mine[word.value]);
+            });
 #pragma unroll
-      for (int j = 0; j < kTogether; ++j)
-#pragma unroll
-        for (int s = 0; s < a.s; ++s) {
-          unsigned four_words[4];
-#pragma unroll
-          for (int i = 0; i < 4; ++i) four_words[i] = some[j][s * a.dilation_w + i * a.stride_w];
-          ptx::st_shared_v4(there + 16 * ((block * a.s + s) * 64 + 32 * j), four_words);
-        }
-    }
-  }
+            for (int s = 0; s < a.s; ++s)
+              ptx::st_shared_v4(
+                  there + 16 * ((block.value * a.s + s) * 64 + 32 * j),
+                  {mine[s * a.dilation_w], mine[s * a.dilation_w + a.stride_w],
+                   mine[s * a.dilation_w + 2 * a.stride_w], mine[s * a.dilation_w + 3 * a.stride_w]});
+          }
+        });
+  });
 }
 
 // The work of transposing_warps(), of which this is `warp`.
@@ -188,13 +172,13 @@ __device__ __forceinline__ void transpose_slices(const Maps& maps, const float* 
   constexpr auto kAt = config.smem();
   constexpr int kAhead = config.slice_places() - 2;  // what the others still read is not waited for
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  Asking<config> asking{maps, smem};
+  Asking<config> asking{maps, smem, warp};
   const Part<config> part;
   Words<config> words{x, dy, part.first_filter(), part.first_channel(), {}};
   BiasSums<config> sums = {};
   Ring<config.stages> stages;
   Ring<config.slice_places()> ring;
-  if (config.aligned && warp == 0)
+  if constexpr (config.aligned)
 #pragma unroll 1
     for (int i = 0; i < kAhead; ++i) asking.ask();
 #pragma unroll 1
@@ -206,10 +190,27 @@ __device__ __forceinline__ void transpose_slices(const Maps& maps, const float* 
     for (int slice = 0; slice < config.slices(); ++slice) {
       const unsigned from = smem + kAt.slices + ring.slot * config.slice_bytes();
       if constexpr (config.aligned) {
-        if (warp == 0) asking.ask();
+        asking.ask();
         ring.wait_full(smem + kAt.slices_full);
       }
-      if (slice < config.gradient_slices())
+      if constexpr (config.planes) {
+        for_constants<0, config.gradient_slices()>([&](auto i) {
+          if (slice != i.value) return;
+          if constexpr (config.flat())
+            transpose_flat_planes<config, true>(words, from, to, 64 * i.value, warp,
+                                                sums + (config.bias ? 2 * i.value : 0));
+          else
+            transpose_gradient_planes<config, 64 * i.value>(words, from, to, warp, sums);
+        });
+        const int first = (slice - config.gradient_slices()) * config.slice_channels();
+        if (slice >= config.gradient_slices()) {
+          if constexpr (config.flat())
+            transpose_flat_planes<config, false>(words, from, to + config.gradient_bytes(), first, warp,
+                                                 nullptr);
+          else
+            transpose_input_planes<config>(words, from, to + config.gradient_bytes(), first, warp);
+        }
+      } else if (slice < config.gradient_slices())
         transpose_gradients<config>(words, from, to, slice * config.gradient_slice_rows(), warp, sums);
       else
         transpose_inputs<config>(words, from, to + config.gradient_bytes(),

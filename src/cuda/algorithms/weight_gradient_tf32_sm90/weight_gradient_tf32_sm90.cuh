@@ -1,11 +1,14 @@
-// The gradient of weights in TF32 on compute capability 9.0, channels last: a product of filters (rows) with
-// channels at taps (columns), whose sums go over the pixels of y. In TF32 wgmma takes operands whose k lies
-// beside each other alone, pixels here, so both are transposed in shared memory on their way (load.cuh).
+// The gradient of weights in TF32 on compute capability 9.0: a product of filters (rows) with channels at
+// taps (columns), whose sums go over the pixels of y. In TF32 wgmma takes operands whose k lies beside each
+// other alone, pixels here, so both are transposed in shared memory on their way (load.cuh).
 //
-//   TMA           slices [rows][pixels][filters, or channels], a few ahead
-//   some warps    [four pixels][filter][4], and x [four pixels][64 channels][column of the filter][64][4],
+//   TMA           slices [rows][pixels][filters, or channels], in NCHW
+//   [channels][rows][pixels], a few ahead some warps    [four
+//   pixels][filter][4], and x [four pixels][64 channels][column of the
+//   filter][64][4],
 //                 shifted for each column of the filter, and rounded to TF32
-//   consumers     row_blocks x 64 filters by the taps of a row of the filter, in registers
+//   consumers     row_blocks x 64 filters by the taps of a row of the filter,
+//   in registers
 //
 // A row of the filter begins some fours of pixels further on, so that a tile has all taps of its channels,
 // and x and dy come once for them. `split` blocks share the pixels of a tile and leave their sums in memory;
@@ -79,7 +82,7 @@ __device__ __forceinline__ void consume(float* __restrict__ partial, unsigned sm
 // Registers of a thread: what those that transpose leave, evenly.
 template <WeightGradientTf32Sm90 config>
 struct Shares {
-  static constexpr int kTransposing = 56, kConsumers = config.consumers();
+  static constexpr int kTransposing = 80, kConsumers = config.consumers();
   static constexpr int kMultiplying =
       lesser((512 - (config.warpgroups() - kConsumers) * kTransposing) / kConsumers / 8 * 8, 232);
 };
