@@ -27,7 +27,7 @@ struct Part {
   __device__ int chunks() const { return (kChunks - rank + config.split - 1) / config.split; }
 };
 
-// What asks for slices, one after the other. Warps do it in turns, so that none is behind: `turn` is how many
+// Asks for slices, one after the other. Warps do it in turns, so that none is behind: `turn` is how many
 // slices are asked for by others before.
 template <WeightGradientTf32Sm90 config>
 struct Asking {

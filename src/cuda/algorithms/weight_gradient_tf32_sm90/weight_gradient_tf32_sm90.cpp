@@ -39,8 +39,17 @@ TileWork work_of(const WeightGradientTf32Sm90& a) {
   work.wgmma = work.tma = work.load_beside = true;
   work.load_warps = a.transposing_warps();
   work.in_flight_bytes = (a.slice_places() - 2.0) * a.slice_bytes();
-  work.load.instructions = steps * (slices * a.transposing_warps() * 16 + gradients / 32 * 3.5 +
-                                    inputs / 32 * (2 * read + 3 * a.conv.s + 4));
+  // Turns of a warp: two fours of pixels, or two rows of planes, of 64 filters or channels.
+  const int at_once = 2 * a.transposing_warps();
+  const auto turns = [&](int count, int rows) {
+    return 1.0 * count * ceil_div(a.planes ? rows : rows * a.row_fours(), at_once);
+  };
+  const double of_gradients = turns(a.gradient_slices(), a.planes ? a.rows : a.gradient_slice_rows()) *
+                              (a.planes ? 1 : a.tile_rows() / 64);
+  const double of_inputs = turns(a.input_slices(), a.planes ? a.input_rows() : a.input_slice_rows()) *
+                           (a.planes ? 1 : a.channel_blocks);
+  work.load.instructions =
+      steps * a.transposing_warps() * (50 * slices + 70 * of_gradients + (40 + 33.0 * a.conv.s) * of_inputs);
   work.load.wavefronts = steps * (loaded / 128 + gradients / 32 * (gradients_meet + 1) +
                                   inputs / 32 * (read * inputs_meet + 4 * a.conv.s));
   work.load.l2_bytes = steps * loaded;
@@ -112,12 +121,15 @@ std::vector<WeightGradientTf32Sm90> configs_of(const WeightGradientTf32Sm90& pla
   WeightGradientTf32Sm90 kernel = plain;
   const auto add = [&] {
     // As many blocks as there are multiprocessors, or twice as many.
+    std::set<int> splits;
     for (const int turns : {1, 2}) {
       const long long room = std::max(1LL * turns * multiprocessors / kernel.tiles(), 1LL);
       const long long split = std::min({room, kernel.chunks(), 1LL * WeightGradientTf32Sm90::kMostSplit});
-      kernel.split = static_cast<int>(ceil_div(kernel.chunks(), ceil_div(kernel.chunks(), split)));
-      if (kernel.valid(sm90_smem_per_block()) && (configs.empty() || configs.back().split != kernel.split))
-        configs.push_back(kernel);
+      splits.insert(static_cast<int>(ceil_div(kernel.chunks(), ceil_div(kernel.chunks(), split))));
+    }
+    for (const int split : splits) {
+      kernel.split = split;
+      if (kernel.valid(sm90_smem_per_block())) configs.push_back(kernel);
     }
   };
   const std::set<int> columns = columns_of(plain);
@@ -132,10 +144,8 @@ std::vector<WeightGradientTf32Sm90> configs_of(const WeightGradientTf32Sm90& pla
             if (!kernel.flat() && rows > round_up(kernel.conv.p, 8)) continue;
             kernel.columns = some, kernel.rows = rows, kernel.stages = 2;
             if (!kernel.possible()) continue;
-            for (kernel.stages = 2; kernel.stages <= 3; ++kernel.stages) {
-              if (kernel.smem_bytes() > sm90_smem_per_block()) break;
-              add();
-            }
+            for (kernel.stages = 4; kernel.stages >= 2; --kernel.stages)
+              if (kernel.smem_bytes() <= sm90_smem_per_block()) add();
           }
       }
   return configs;
