@@ -93,7 +93,7 @@ def main():
     for ratio, at, batch, took in ratios[:3] + [one for one in late[:6] if one not in ratios[:3]]:
         print(f"  {ratio:.2f} times the median of batch {batch}: {1e3 * took:.1f} ms, {at:.0f} s after the beginning")
     print("ms of batches: " + ", ".join(f"{batch} {1e3 * medians[batch]:.2f}" for batch in sorted(medians)[:: max(1, len(medians) // 8)]))
-    parts = [[one[2] for one in stream if begin <= one[0] < begin + 15] for begin in range(0, int(args.seconds), 15)]
+    parts = [[one[2] for one in stream if begin <= one[0] < begin + 15] for begin in range(0, int(stream[-1][0]) + 1, 15)]
     print("calls of 15 s, their median and slowest in ms: " + ", ".join(
         f"{len(one)} {1e3 * statistics.median(one):.1f} {1e3 * max(one):.0f}" for one in parts if one))  # fmt: skip
     over = sum(one[0] > 3 for one in late)
