@@ -1,5 +1,7 @@
 """Graphs for any batch: a new one waits for no kernel and packs no weights, and is right whatever computes it."""
 
+import threading
+
 import numpy
 import pytest
 from processes import python
@@ -11,6 +13,7 @@ from convtune import Convolution, Problem
 from convtune._contest import Contest
 from convtune.caches import PACKS, PLANS
 from convtune.torch import backend, batches, run
+from convtune.torch.how import How
 from convtune.torch.measure import decide, proof
 from convtune.torch.measure import graphs as graphs_of
 from convtune.torch.packed import conv2d_packed
@@ -111,6 +114,25 @@ def test_while_a_kernel_is_compiled_pytorch_computes(monkeypatch):
         for batch in (3, 5):
             assert_near(fast(images(batch)), model(images(batch)))
     assert batches.settle() and len(made) == known
+
+
+def test_a_call_that_waits_for_a_kernel_describes_its_problem_once(monkeypatch):
+    """A description costs a layer more than PyTorch's call of its convolution, and a plan may take a minute to come."""
+    asked, real, go = [], run._asked, threading.Event()
+    monkeypatch.setattr(run, "waits_for_kernels", lambda index: True)
+    monkeypatch.setattr(run, "_asked", lambda *them: asked.append(them[0].shape[0]) or real(*them))
+    monkeypatch.setattr(run, "_plan", lambda *them, plan=run._plan: go.wait(60) and plan(*them))
+    PLANS.clear()
+    conv, how = torch.nn.Conv2d(8, 8, 3, padding=1).eval(), How(padding=(1, 1, 1, 1), choices=batches.ANY_BATCH)
+    with torch.no_grad():
+        for batch in (5, 5, 3, 5, 3):
+            x = torch.rand(batch, 8, 9, 9)
+            assert_near(run.run(x, conv.weight, conv.bias, how), conv(x))
+        assert asked == [5, 3]
+        go.set()
+        assert batches.settle()
+        assert_near(run.run(x, conv.weight, conv.bias, how), conv(x))
+    assert asked == [5, 3]
 
 
 @pytest.mark.parametrize("error", [convtune.InternalError, RuntimeError])

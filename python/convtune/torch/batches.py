@@ -24,7 +24,7 @@ from ..convolution import Convolution
 from ..errors import InvalidArgument, Unsupported
 from ..problem import Problem
 
-__all__ = ["ANY_BATCH", "behind", "planned_like_others", "settle", "waits_for_kernels"]
+__all__ = ["ANY_BATCH", "behind", "is_behind", "planned_like_others", "settle", "waits_for_kernels"]
 
 _log = logging.getLogger("convtune")
 ANY_BATCH = "any batch"  # an operator's `choices` in a graph of symbolic sizes
@@ -80,6 +80,10 @@ class _Behind:
         self._threads: list[threading.Thread] = []
         self._ends = False
 
+    def has(self, key: Any) -> bool:
+        """Whether that plan is waited for or being made. Without a lock: whoever is told no asks `add`, which knows."""
+        return key in self._under_way
+
     def add(self, key: Any, make: Callable[[], Any]) -> None:
         with self._lock:
             if key in self._under_way or self._ends:
@@ -134,6 +138,11 @@ os.register_at_fork(after_in_child=_after_fork)
 def behind(key: Any, make: Callable[[], Any]) -> None:
     """Has `make` called by another thread, and its result kept under `key` in PLANS."""
     _threads.add(key, make)
+
+
+def is_behind(key: Any) -> bool:
+    """True where another thread has that plan to make."""
+    return _threads.has(key)
 
 
 def settle(seconds: float = 60.0) -> bool:

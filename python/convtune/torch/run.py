@@ -18,7 +18,7 @@ from ..problem import problem_of as problem_of_shapes
 from ..problem import transposed_problem_of
 from ..tensors import allowed_precision, check_like, pack, packed_weights
 from ..words import activation_of
-from .batches import ANY_BATCH, behind, planned_like_others, waits_for_kernels
+from .batches import ANY_BATCH, behind, is_behind, planned_like_others, waits_for_kernels
 from .frames import check_cache, check_kept, joined, keep_frames
 from .how import How, written
 from .layout import copied, empty, laid, lies, output_last
@@ -294,12 +294,12 @@ def run(
     )  # fmt: skip
     planned = PLANS.peek(key)
     if planned is None:
-        problem = _asked(x, weight, bias, how, residual is not None, cache)
         if how.choices == ANY_BATCH and waits_for_kernels(index):  # PyTorch's own, while another thread compiles
-            if not capturing:
+            if not capturing and not is_behind(key):
+                problem = _asked(x, weight, bias, how, residual is not None, cache)  # 0.2 ms: once a batch, not in every call
                 behind(key, lambda: _plan(problem, how, index))
             return laid(pytorch_convolution(x, weight, bias, how, residual), last)
-        planned = PLANS.get_or_make(key, lambda: _plan(problem, how, index))
+        planned = PLANS.get_or_make(key, lambda: _plan(_asked(x, weight, bias, how, residual is not None, cache), how, index))
     convolution = planned.convolution
     if cache_out is not None:
         check_kept(cache_out, x, weight, how)
