@@ -95,6 +95,8 @@ TEST(Transpose, CountsTilesAndBlocks) {
   EXPECT_EQ(narrower.kernel(), "convtune::transpose_wide<unsigned short,256,16,true>");
   const cuda::Transposition back{.batch = 2, .rows = 784, .cols = 96, .element_bytes = 2};
   EXPECT_EQ(back.kernel(), "convtune::transpose_wide<unsigned short,128,32,false>");
+  const cuda::Transposition few_pixels{.batch = 64, .rows = 196, .cols = 256, .element_bytes = 2};
+  EXPECT_EQ(few_pixels.kernel(), "convtune::transpose_wide<unsigned short,128,32,false>");
   const cuda::Transposition floats{.batch = 2, .rows = 33, .cols = 65, .element_bytes = 4};
   EXPECT_EQ(floats.blocks(), 2 * 2 * 2);
   EXPECT_EQ(floats.kernel(), "convtune::transpose_wide<unsigned,64,32,false>");
