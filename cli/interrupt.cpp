@@ -1,5 +1,5 @@
-// SIGINT is waited for by a thread that does nothing else: a handler would run on whichever thread computes,
-// in the middle of what is timed.
+// SIGINT and SIGTERM are waited for by a thread that does nothing else: a handler would run on whichever
+// thread computes, in the middle of what is timed.
 #include "interrupt.h"
 
 #include <fmt/format.h>
@@ -24,6 +24,7 @@ void catch_interrupts() {
   sigset_t interrupts;
   sigemptyset(&interrupts);
   sigaddset(&interrupts, SIGINT);
+  sigaddset(&interrupts, SIGTERM);
   pthread_sigmask(SIG_BLOCK, &interrupts, nullptr);  // for this thread, and of all that it starts
   try {
     std::thread([interrupts] {

@@ -1,5 +1,5 @@
-// Ctrl-C: the first one is answered at once and asks the work to stop cleanly, the second one ends the
-// process at once.
+// Ctrl-C, and SIGTERM, by which `timeout` and containers end a process: the first one is answered at once and
+// asks the work to stop cleanly, the second one ends the process at once.
 #pragma once
 
 #include <atomic>

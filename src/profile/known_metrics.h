@@ -1,6 +1,8 @@
 // The metrics that convtune reads, by meaning instead of by name. Who asks: analysis and refine.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 #include "convtune/error.h"

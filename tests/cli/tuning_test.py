@@ -280,6 +280,15 @@ class Interrupts(CliTest):
         self.assertFalse(out.exists())
         self.assertLess(time.monotonic() - start, 20)
 
+    def test_what_a_terminated_run_has_checked_is_told(self):
+        """As `timeout` and containers end a process."""
+        out, start = self.folder / "out.json", time.monotonic()
+        code, stderr = self.interrupt_when(lambda: time.monotonic() - start > 1, "verify", "--random", "20000", "--json",
+                                           str(out), with_signal=signal.SIGTERM)
+        self.assertEqual(code, 130, stderr)
+        self.assertIn("convtune: stopping", stderr)
+        self.assertIn("interrupted: the numbers are those of what was checked", stderr)
+
 
 if __name__ == "__main__":
     main()
