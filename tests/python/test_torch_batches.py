@@ -182,6 +182,27 @@ def test_another_batch_is_decided_as_the_first_was(graphs, monkeypatch):
     assert "decided for another batch" in str(backend.last_report())
 
 
+def test_graphs_of_the_same_batch_take_no_line_of_another(graphs, monkeypatch):
+    """Those after one that took another batch's decision: of a batch of 1 again, and one with numbers of the example's batch."""
+    outcome = Contest(True, 0.5, 0.5, 0.5, 100.0, 50.0, 10)
+    monkeypatch.setattr(decide, "contest", lambda *_, **__: outcome)
+    monkeypatch.setattr(proof, "contest", lambda *_, **__: outcome)
+    monkeypatch.setattr(decide, "median_us", lambda *_: 50.0)
+    model = block()
+    run, alone = compiled(model, None), compiled(block(), None, dynamic=False)
+    with torch.no_grad():
+        for batch in (5, 2, 1):
+            assert_near(run(images(batch)), model(images(batch)))
+    before = len(graphs)
+    with torch.inference_mode():
+        assert_near(run(images(1)), model(images(1)))
+    assert len(graphs) > before and [node.args[-1] for node in fused(graphs[-1])] == [batches.ANY_BATCH] * 3
+    with torch.no_grad():
+        assert_near(compiled(block(), None, dynamic=False)(images(1)), block()(images(1)))
+        assert_near(alone(images(2)), block()(images(2)))
+    assert all(node.target is conv2d_packed for node in fused(graphs[-1]))
+
+
 def test_a_batch_of_1_by_itself_is_decided(graphs, monkeypatch):
     held = []
     outcome = Contest(True, 0.5, 0.5, 0.5, 100.0, 50.0, 10)

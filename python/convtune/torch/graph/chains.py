@@ -101,7 +101,7 @@ def decided(
     planned for whatever size comes."""
     with torch.no_grad():
         kinds: dict[Any, tuple[Layer, list[Fused]]] = {}
-        keys, batches, followers = [], dict[Any, Any](), set[Any]()
+        keys, batches, followers = [], dict[Any, Any](), dict[Any, tuple[Layer, str | None]]()
         for chain in found:
             fused = _described(chain)
             try:
@@ -114,15 +114,14 @@ def decided(
             if _is_symbolic(chain):
                 _of_any_batch.add(any_batch)
             if key not in _decided and any_batch in _decided and (_is_symbolic(chain) or _follows(problem, any_batch)):
-                _decided[key] = _decided[any_batch]
-                followers.add(key)
+                followers[key] = _decided[any_batch]  # here alone: its line is another batch's, and no other graph's of this one
             batches[key] = any_batch
             keys.append(key)
             layer, members = kinds.setdefault(key, (Layer([], problem), []))
             layer.names.append(fused.name)
             layer.calls += 1
             members.append(fused)
-        fresh = {key: kind for key, kind in kinds.items() if key not in _decided}
+        fresh = {key: kind for key, kind in kinds.items() if key not in _decided and key not in followers}
         if wanted.force:
             for key, (layer, members) in fresh.items():
                 line = _forced(members[0])
@@ -133,16 +132,17 @@ def decided(
             decide_graph(list(fresh.values()), wanted.budget, wanted.min_gain, phases)
             for key, kind in fresh.items():
                 _decided[key] = kind[0], next(iter(choices_of([kind]).values()), None)
+    taken = {key: followers.get(key) or _decided[key] for key in batches}
     for key, any_batch in batches.items():
-        _decided[any_batch] = _decided[key]
-    lines = [None if key is None else _decided[key][1] for key in keys]
+        _decided[any_batch] = taken[key]
+    lines = [None if key is None else taken[key][1] for key in keys]
     choices = [
         None if line is None else ANY_BATCH if _is_symbolic(chain) or key in followers else line
         for chain, key, line in zip(found, keys, lines)
     ]
     layers = []
     for key, (layer, _) in kinds.items():
-        before = _decided[key][0]
+        before = taken[key][0]
         layers.append(Layer(**{**vars(before), "names": layer.names, "calls": layer.calls}))
     devices = ", ".join(sorted({str(key[1]) for key in kinds}))
     report = OptimizeReport(devices, False, layers, mode="convtune", pytorch=str(torch.__version__))
