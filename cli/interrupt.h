@@ -1,5 +1,5 @@
 // Ctrl-C, and SIGTERM, by which `timeout` and containers end a process: the first one is answered at once and
-// asks the work to stop cleanly, the second one ends the process at once.
+// asks the work to stop cleanly. A second Ctrl-C ends the process at once, and 8 seconds after SIGTERM do.
 #pragma once
 
 #include <atomic>

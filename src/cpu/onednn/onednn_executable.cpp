@@ -146,7 +146,7 @@ class OnednnExecutable final : public OnednnConvolution {
   // again. One of that length before anybody knows what one thread takes is followed by one that tells. The
   // first run, and one behind a pause, in which threads fall asleep, say nothing.
   void note(Workspace& workspace, Clock::time_point began, Clock::time_point end) const {
-    constexpr std::chrono::milliseconds kLong{1}, kPause{20};
+    constexpr std::chrono::milliseconds kLong{1}, kMostAlone{50}, kPause{20};
     const Clock::duration took = end - began;
     const bool first = workspace.least == Clock::duration{};
     if (!first && began - last_end < kPause) {
@@ -157,7 +157,7 @@ class OnednnExecutable final : public OnednnConvolution {
       if (told) patience.ran(bound, took);
       last_late = late, tries_team = late && told;
       if (tries_team) left_team = end;
-      workspace.tries_alone = !known && took > kLong;
+      workspace.tries_alone = !known && took > kLong && took * threads_ < kMostAlone;
     }
     workspace.least = first ? took : std::min(workspace.least, took);
     last_end = end;

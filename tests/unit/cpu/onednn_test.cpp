@@ -214,7 +214,6 @@ TEST_F(Onednn, RunsWithTheThreadsItWasPlannedWith) {
   }
 }
 
-// Programs have handlers: an interpreter for Ctrl-C, a server for its end, a profiler for its clock.
 // Late threads are left alone: the same problem on one thread, with the same packed weights.
 TEST_F(Onednn, GoesOnWithOneThreadWhereItsTeamIsLate) {
   DeviceInfo two = device();
@@ -242,6 +241,7 @@ TEST_F(Onednn, GoesOnWithOneThreadWhereItsTeamIsLate) {
   EXPECT_GT(runs, 80);
 }
 
+// Programs have handlers: an interpreter for Ctrl-C, a server for its end, a profiler for its clock.
 TEST_F(Onednn, IsNotDisturbedBySignals) {
   static std::atomic<int> heard;
   heard = 0;

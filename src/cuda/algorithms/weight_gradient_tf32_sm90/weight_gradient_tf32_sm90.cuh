@@ -2,13 +2,12 @@
 // taps (columns), whose sums go over the pixels of y. In TF32 wgmma takes operands whose k lies beside each
 // other alone, pixels here, so both are transposed in shared memory on their way (load.cuh).
 //
-//   TMA           slices [rows][pixels][filters, or channels], in NCHW
-//   [channels][rows][pixels], a few ahead some warps    [four
-//   pixels][filter][4], and x [four pixels][64 channels][column of the
-//   filter][64][4],
+// clang-format off
+//   TMA           slices [rows][pixels][filters, or channels], in NCHW [channels][rows][pixels], a few ahead
+//   some warps    dy [four pixels][filter][4] and x [four pixels][64 channels][column of the filter][64][4],
 //                 shifted for each column of the filter, and rounded to TF32
-//   consumers     row_blocks x 64 filters by the taps of a row of the filter,
-//   in registers
+//   consumers     row_blocks x 64 filters by the taps of a row of the filter, in registers
+// clang-format on
 //
 // A row of the filter begins some fours of pixels further on, so that a tile has all taps of its channels,
 // and x and dy come once for them. `split` blocks share the pixels of a tile and leave their sums in memory;
@@ -79,12 +78,14 @@ __device__ __forceinline__ void consume(float* __restrict__ partial, unsigned sm
           left(sums[m][i]), left(sums[m][i + 1])};
 }
 
-// Registers of a thread: what those that transpose leave, evenly.
+// Registers of a thread: what those that transpose leave, evenly. A warpgroup that asks for more than the
+// launch has waits forever.
 template <WeightGradientTf32Sm90 config>
 struct Shares {
   static constexpr int kTransposing = 80, kConsumers = config.consumers();
-  static constexpr int kMultiplying =
-      lesser((512 - (config.warpgroups() - kConsumers) * kTransposing) / kConsumers / 8 * 8, 232);
+  static constexpr int kLeft = config.warpgroups() * registers_for(config.threads(), 1) -
+                               (config.warpgroups() - kConsumers) * kTransposing;
+  static constexpr int kMultiplying = lesser(kLeft / kConsumers / 8 * 8, 232);
 };
 
 template <WeightGradientTf32Sm90 config>
