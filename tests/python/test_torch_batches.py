@@ -183,7 +183,7 @@ def test_another_batch_is_decided_as_the_first_was(graphs, monkeypatch):
 
 
 def test_graphs_of_the_same_batch_take_no_line_of_another(graphs, monkeypatch):
-    """Those after one that took another batch's decision: of a batch of 1 again, and one with numbers of the example's batch."""
+    """Graphs after one that took another batch's decision: of a batch of 1 again, and one with numbers of the example's batch."""
     outcome = Contest(True, 0.5, 0.5, 0.5, 100.0, 50.0, 10)
     monkeypatch.setattr(decide, "contest", lambda *_, **__: outcome)
     monkeypatch.setattr(proof, "contest", lambda *_, **__: outcome)
@@ -201,6 +201,21 @@ def test_graphs_of_the_same_batch_take_no_line_of_another(graphs, monkeypatch):
         assert_near(compiled(block(), None, dynamic=False)(images(1)), block()(images(1)))
         assert_near(alone(images(2)), block()(images(2)))
     assert all(node.target is conv2d_packed for node in fused(graphs[-1]))
+
+
+def test_why_another_batch_is_inductors(monkeypatch):
+    """The verdict of the first batch was on time, and is kept without it."""
+    won = Contest(True, 0.5, 0.5, 0.5, 100.0, 50.0, 10)
+    monkeypatch.setattr(decide, "contest", lambda *_, **__: won)
+    monkeypatch.setattr(proof, "contest", lambda *_, **__: Contest(False, -0.5, -0.5, -0.5, 100.0, 150.0, 10))
+    monkeypatch.setattr(decide, "median_us", lambda *_: 50.0)
+    model = block()
+    run = compiled(model, {"convtune.whole": True})
+    with torch.no_grad():
+        for batch in (5, 2):
+            assert_near(run(images(batch)), model(images(batch)))
+    said = str(backend.last_report())
+    assert "decided for another batch" in said and "not proven faster" in said and "memory" not in said
 
 
 def test_a_batch_of_1_by_itself_is_decided(graphs, monkeypatch):

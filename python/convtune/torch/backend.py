@@ -46,6 +46,7 @@ __all__ = ["backend", "last_report"]
 _log = logging.getLogger("convtune")
 _OWN = {f"convtune.{name}": name for name in ("budget", "min_gain", "whole", "force")}
 _NOT_MEASURED = "the graph is inductor's: it reads what a CUDA graph before it gave, which a measurement would overwrite"
+_NOT_FASTER = "the whole is not proven faster"
 _last: OptimizeReport | None = None
 # Verdicts of this process by kinds of layers, True where our graph was kept: another batch compiles it again.
 _kept: dict[Any, bool] = {}
@@ -195,7 +196,9 @@ def _gradients(
         with phases("contest of the whole"):
             outcome = whole_step(theirs, ours, concrete(inputs))
         keep(key, outcome)
-    return ours if _is_proven(outcome) else None
+    # Without times, the peaks alone were compared.
+    takes_more = not outcome.accepted and outcome.incumbent_us == 0
+    return ours if _is_proven(outcome, "the whole takes more memory" if takes_more else _NOT_FASTER) else None
 
 
 def _of_another_batch(result: Rewritten) -> Contest | None:
@@ -231,9 +234,9 @@ def _note(text: str) -> None:
     _log.info("%s", text)
 
 
-def _is_proven(outcome: Contest) -> bool:
-    """True where ours is not slower than inductor's own graph; the report says so, also of each layer that was proven by itself."""
-    why = "the whole is not proven faster" if outcome.incumbent_us > 0 else "the whole takes more memory"
+def _is_proven(outcome: Contest, why: str = _NOT_FASTER) -> bool:
+    """True where ours is not slower than inductor's own graph; the report says so, also of each layer that was proven by itself.
+    `why`: the reason where it is not."""
     if _last is not None:
         _last.take(outcome)
     if not outcome.accepted:

@@ -87,7 +87,7 @@ class Rewritten:
     """Dynamo's graph with convtune's operators. `read`: the places of the inputs that it takes: parameters that are
     packed are looked at by `folded` alone, and cost inductor's call nothing. `convolutions_alone`: nothing else of it is
     convtune's, and nothing is copied for them. `kinds`: of its layers, whatever the batch; `any_batch`: its sizes are
-    symbols."""
+    symbols, or it is that of a batch of 1 beside one of symbols."""
 
     graph: GraphModule
     original: GraphModule  # Dynamo's
