@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
+#include <string_view>
 #include <system_error>
 #include <vector>
 
@@ -36,20 +37,40 @@ int show() {
   return kOk;
 }
 
+bool is_left_over(std::string_view name) {
+  return name.starts_with("unfinished-");
+}
+
+bool is_graph(std::string_view name) {
+  return name.size() == 32 && std::ranges::all_of(name, [](unsigned char c) { return std::isxdigit(c); });
+}
+
 // Graphs of torch.compile that the Python package has remembered (torch/graph/remembered.py), named by their
-// keys. What else lies there is not ours.
+// keys, and what killed writers have left of them; how many graphs. What else lies there is not ours. Throws
+// Error{io} naming the folder, or the first file that cannot be removed, once all that can be are.
 std::int64_t delete_graphs(const std::filesystem::path& folder) {
   namespace fs = std::filesystem;
   std::error_code error;
   if (!fs::is_directory(fs::symlink_status(folder, error))) return 0;
   std::vector<fs::path> found;
-  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+  fs::directory_iterator at(folder, error);
+  for (const fs::directory_iterator end; !error && at != end; at.increment(error)) {
     const std::string name = at->path().filename().string();
-    if (name.size() == 32 && std::ranges::all_of(name, [](unsigned char c) { return std::isxdigit(c); }) &&
-        fs::is_regular_file(at->symlink_status(error)))
+    std::error_code gone;
+    if ((is_graph(name) || is_left_over(name)) && fs::is_regular_file(at->symlink_status(gone)))
       found.push_back(at->path());
   }
-  return std::ranges::count_if(found, [&](const fs::path& file) { return fs::remove(file, error); });
+  std::string failed;
+  if (error) failed = fmt::format("{}: cannot be read: {}", printable(folder.string()), error.message());
+  std::int64_t graphs = 0;
+  for (const fs::path& file : found) {
+    std::error_code kept;
+    if (fs::remove(file, kept)) graphs += is_graph(file.filename().string());
+    if (kept && failed.empty())
+      failed = fmt::format("{}: cannot be removed: {}", printable(file.string()), kept.message());
+  }
+  if (!failed.empty()) throw Error(ErrorKind::io, failed);
+  return graphs;
 }
 
 int clean() {

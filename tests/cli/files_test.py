@@ -260,7 +260,7 @@ class Kernels(CliTest):
         self.assertIn(f"{kernels}; 3 kernels, 3 MiB of at most 1024 MiB", self.ok("doctor").stdout)
         graphs = kernels / "graphs"
         graphs.mkdir()
-        for name in ("0123456789abcdef" * 2, "fedcba9876543210" * 2, "notes.txt"):
+        for name in ("0123456789abcdef" * 2, "fedcba9876543210" * 2, "unfinished-1a2b", "notes.txt"):
             (graphs / name).write_bytes(b"")
         said = self.ok("cache", "clean").stdout
         self.assertIn("3 compiled kernels deleted", said)
@@ -269,6 +269,25 @@ class Kernels(CliTest):
         self.assertEqual(sorted(path.name for path in kernels.iterdir()), ["graphs", "notes.cubin"])
         kernels.chmod(0o777)
         self.assertIn("chmod go-w", self.ok("cache").stderr)
+
+    def test_graphs_that_cannot_be_removed(self):
+        graphs = self.folder / "kernels" / "graphs"
+        graphs.mkdir(parents=True)
+        for folder in (graphs.parent, graphs):
+            folder.chmod(0o700)
+        (graphs / ("0" * 32)).write_bytes(b"")
+        graphs.chmod(0o500)
+        user = {}
+        if os.geteuid() == 0:  # who may remove all
+            user = {"user": 12345, "group": 12345, "extra_groups": []}
+            for path in (graphs.parent, graphs):
+                os.chown(path, 12345, 12345)
+        command = shutil.copy(self.convtune, self.folder / "convtune")
+        self.folder.chmod(0o755)
+        result = subprocess.run([command, "cache", "clean"], env=self.environment(), text=True, capture_output=True, timeout=120,
+                                **user)
+        self.assertEqual(result.returncode, 2)
+        self.assertIn(f"{graphs / ('0' * 32)}: cannot be removed: Permission denied", result.stderr)
 
     def test_without_a_home(self):
         environment = {key: value for key, value in os.environ.items()

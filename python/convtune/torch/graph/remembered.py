@@ -35,6 +35,7 @@ __all__ = ["Remembered", "key_of_graph", "keep", "recalled"]
 _OWN = "convtune_"  # names of buffers that a rewritten graph has besides its inputs
 _PYTORCHS = ("torch", "_operator", "builtins", "math")  # modules whose functions a key's versions stand for
 _MOST = 200  # files
+_UNFINISHED = "unfinished-"  # names of files begin so until all is written; `convtune cache clean` knows it
 
 
 @dataclass
@@ -124,7 +125,7 @@ def keep(key: str, found: Remembered, wanted: Wanted) -> Remembered | None:
         folder, content = _folder(), pickle.dumps(found)
         for file in sorted(folder.iterdir(), key=lambda file: file.stat().st_mtime)[: -_MOST + 1]:
             file.unlink()
-        with tempfile.NamedTemporaryFile(dir=folder, delete=False) as written:
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=_UNFINISHED, delete=False) as written:
             written.write(content)
         os.replace(written.name, folder / key)
     except (OSError, ValueError, pickle.PicklingError, AttributeError, TypeError):
