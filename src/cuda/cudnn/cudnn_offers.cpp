@@ -68,6 +68,8 @@ Support answers_rightly(std::int64_t engine, bool compiled, const ConvProblem& a
     return Support::no("x and w are of two half types, of which an engine read one as the other");
   if (a.direction == Direction::backward_weights && engine == 1 && (a.t > a.d || a.r > a.h || a.s > a.w))
     return Support::no("it read padding as pixels where a filter is longer than the image");
+  if (a.direction == Direction::backward_weights && engine == 47 && a.dtype.x == DType::bf16)
+    return Support::no("it sums in less than fp32, which its notes say of fp16 alone");
   if (a.direction != Direction::forward) return Support::yes();
   if (compiled && engine == 71) return Support::no("it broke the device");
   if ((engine == 26 || engine == 29) && a.dtype.x == DType::f32 && cudnn_bias_elements(a, form) > 0 &&
