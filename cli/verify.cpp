@@ -26,6 +26,7 @@ struct Verify {
   ReportOptions results;
   std::optional<std::int64_t> random, seed;
   std::string algorithm, config, compile_only;
+  bool depth = false;
 
   int run() const;
   int compile(const std::vector<ConvProblem>& problems, VerifyOptions options) const;
@@ -98,6 +99,7 @@ int Verify::run() const {
   VerifyOptions options;
   options.algorithm = algorithm;
   options.config = parse_config(config);
+  options.depth = depth;
   options.seed = static_cast<std::uint64_t>(seed.value_or(1));
   if (!problem.dtype.empty()) options.dtype = parse_dtypes(problem.dtype);
   if (!problem.layout.empty()) options.layout = parse_layout(problem.layout);
@@ -146,6 +148,8 @@ Command add_verify(CLI::App& parent) {
                    "Check this many random problems, biased to edges");
   add_whole_number(*app, "--seed", verify->seed, 0, std::numeric_limits<std::int64_t>::max(),
                    "Where the random problems and the data start (default: 1)");
+  app->add_flag("--depth", verify->depth, "Of random problems only those of three dimensions")
+      ->needs("--random");
   add_way(*app, verify->algorithm, verify->config, "Check only");
   verify->results.add_files_to(*app);
   app->add_option(

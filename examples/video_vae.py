@@ -2,6 +2,7 @@
 
 python examples/video_vae.py                                # on a GPU: bf16, 17 frames of 480 x 832; else a small one
 python examples/video_vae.py --latents 21 --budget 120      # 81 frames; a search for the fastest kernels
+python examples/video_vae.py --rounding eager               # convolutions round where PyTorch's eager calls do
 
 It needs PyTorch and diffusers (`pip install torch diffusers`). One line makes a decoder's convolutions convtune's, where
 that is proven faster: its causal layers then read the frames of the piece before where they are, neither joined nor padded.
@@ -72,8 +73,10 @@ parser.add_argument("--latents", type=int, default=5 if on_gpu else 3, help="fra
 parser.add_argument("--height", type=int, default=60 if on_gpu else 8, help="rows of a latent; 8 of a frame each")
 parser.add_argument("--width", type=int, default=104 if on_gpu else 8, help="columns of a latent")
 parser.add_argument("--budget", type=float, default=0, help="seconds for tuning")
+parser.add_argument("--rounding", default="once", choices=("once", "eager"), help="of convolutions in half precision")
 parser.add_argument("--calls", type=int, default=3, help="decodes that are timed")
 args = parser.parse_args()
+how = {"budget": args.budget, "rounding": args.rounding}
 
 torch.manual_seed(0)
 torch.backends.cudnn.benchmark = True  # PyTorch at its best is what convtune must beat
@@ -86,13 +89,13 @@ with torch.no_grad():
     before = measured(decoder, latents, args.calls)
     expected = decoder(latents).float()
 
-    decoder = convtune.optimize(decoder, latents, budget=args.budget)  # the one line
+    decoder = convtune.optimize(decoder, latents, **how)  # the one line
 
     after = measured(decoder, latents, args.calls)
     told("as it was made", before, after, decoder(latents).float(), expected)
 
     decoder = convtune.restore(decoder)
     lie_channels_last(decoder)
-    decoder = convtune.optimize(decoder, latents, budget=args.budget, progress=False)
+    decoder = convtune.optimize(decoder, latents, **how, progress=False)
     after = measured(decoder, latents, args.calls)
     told("channels last", before, after, decoder(latents).float(), expected)

@@ -39,6 +39,7 @@ struct VerifyOptions {
   // The random sweep takes these types and this layout in place of those that it draws.
   std::optional<DTypes> dtype;
   std::optional<Layout> layout;
+  bool depth = false;  // only those of its problems that have one
   std::function<void(std::int64_t done, std::int64_t total, std::int64_t mismatches)> progress;
   // By the random sweep, and where one problem's candidates are compiled, from a thread of its own, each time
   // that one of them has taken another so many milliseconds: which it is, and what it waits for.

@@ -82,7 +82,7 @@ def plan(
 
 def _convolve(
     axes: int, x: Any, w: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: Any, precision: Any,
-    activation: Any, residual: Any, cache: Any = None, cache_out: Any = None,
+    activation: Any, residual: Any, cache: Any = None, cache_out: Any = None, rounding: Any = None,
 ) -> Any:  # fmt: skip
     """conv1d to conv3d on any library's arrays; PyTorch's have a shorter way."""
     image = arrays.read(x, "x")
@@ -92,12 +92,16 @@ def _convolve(
     before = None if cache is None else arrays.read(cache, "cache", dtype, image)
     frames = 0 if before is None else (*before.shape, 0, 0, 0)[2]
     rest = stride, padding, dilation, groups, precision, activation, dtype, residual is not None, axes, frames
+
+    def asked() -> Problem:
+        return problem_of(*shapes, *rest).replace(rounding=rounding or "once")
+
     if 0 in image.shape[:1]:  # nothing to compute, but wrong arguments are wrong
-        problem = problem_of(*shapes, *rest)
+        problem = asked()
         read_weights(problem, w, bias, image)
         return image.library.finish(image.library.empty(_output_shape(problem, axes), dtype, image.device))
-    key = "convolve", *shapes, *rest, image.device
-    convolution = planned(key, lambda: problem_of(*shapes, *rest), image.device)
+    key = "convolve", *shapes, *rest, rounding, image.device
+    convolution = planned(key, asked, image.device)
     output_shape = _output_shape(convolution.problem, axes)
     biases = added = kept = None
     if before is not None and before.shape != (*image.shape[:2], frames, *image.shape[3:]):
@@ -160,6 +164,7 @@ def conv1d(
     precision: str | None = None,
     activation: str | None = None,
     residual: Any = None,
+    rounding: str | None = None,
 ) -> Arr:
     """`conv2d` of rows (samples of a sound, tokens): y = activation(conv1d(x, w) + bias + residual).
 
@@ -170,7 +175,7 @@ def conv1d(
     kind = type(x)
     way = _ways[1].get(kind) or _way(kind, 1)
     return way(  # type: ignore[no-any-return]
-        x, w, bias, stride, padding, dilation, groups, precision, activation, residual
+        x, w, bias, stride, padding, dilation, groups, precision, activation, residual, None, None, rounding
     )
 
 
@@ -186,6 +191,7 @@ def conv2d(
     precision: str | None = None,
     activation: str | None = None,
     residual: Any = None,
+    rounding: str | None = None,
 ) -> Arr:
     """y = activation(conv2d(x, w) + bias + residual), with the plan that convtune has for this problem on this device.
 
@@ -197,6 +203,8 @@ def conv2d(
     `precision` of the products: "fp32", "tf32", "fp16", "bf16"; None: the device's default, and for PyTorch on a GPU
     what torch.backends.cudnn allows. `activation`: None, or the word of a Problem's: "relu", "clip:0:6",
     "leaky_relu:0.01" and so on.
+    `rounding` of half precision: None or "once", at the end; "eager": after each of sum, bias, residual and activation, as
+    frameworks do that run them one by one (of PyTorch's tensors: where PyTorch itself does, docs/pytorch.md).
 
     What no kernel here is for runs on `reference`, right and slow, as `plan` says of it; with PyTorch's tensors it is
     PyTorch's own convolution that runs then. Those may be of any type, and without a batch: convtune.torch.conv2d.
@@ -211,7 +219,7 @@ def conv2d(
     kind = type(x)
     way = _ways[2].get(kind) or _way(kind, 2)
     return way(  # type: ignore[no-any-return]
-        x, w, bias, stride, padding, dilation, groups, precision, activation, residual
+        x, w, bias, stride, padding, dilation, groups, precision, activation, residual, None, None, rounding
     )
 
 
@@ -229,6 +237,7 @@ def conv3d(
     residual: Any = None,
     cache: Any = None,
     cache_out: Any = None,
+    rounding: str | None = None,
 ) -> Arr:
     """`conv2d` with a depth (frames of a video, slices of a volume): y = activation(conv3d(x, w) + bias + residual).
 
@@ -246,5 +255,5 @@ def conv3d(
     kind = type(x)
     way = _ways[3].get(kind) or _way(kind, 3)
     return way(  # type: ignore[no-any-return]
-        x, w, bias, stride, padding, dilation, groups, precision, activation, residual, cache, cache_out
+        x, w, bias, stride, padding, dilation, groups, precision, activation, residual, cache, cache_out, rounding
     )

@@ -9,12 +9,14 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from ._library import ROUNDINGS
 from .errors import InvalidArgument, Unsupported
 from .geometry import steps_of
 from .torch.functional import call, call_if_ready, call_with_cache
 from .torch.how import How, edges_of
 from .torch.modules.handover import Led, fused
 from .torch.weights import forget_packed, forget_weights, release_weights
+from .words import one_of
 
 __all__ = ["CausalConv3d", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"]
 
@@ -35,6 +37,7 @@ class _Convolution(torch.nn.modules.conv._ConvNd):
     """The part that Conv1d, Conv2d and Conv3d share; each is also PyTorch's class of its name."""
 
     precision: str = "auto"
+    rounding: str = "once"
     # Left by convtune.optimize: the problems that convtune runs, with their kernels; all others are
     # PyTorch's. Empty: convtune runs everything.
     choices: str = ""
@@ -46,11 +49,13 @@ class _Convolution(torch.nn.modules.conv._ConvNd):
     _pytorchs: Any  # the class of PyTorch's that it stands for
     _settings: tuple[str, ...] = ("stride", "padding", "dilation", "groups", "padding_mode")
 
-    def __init__(self, *args: Any, precision: str | None = None, **kwargs: Any) -> None:
-        """PyTorch's arguments. `precision`: "fp32" or "tf32"; None is what torch.backends.cudnn allows."""
+    def __init__(self, *args: Any, precision: str | None = None, rounding: str = "once", **kwargs: Any) -> None:
+        """PyTorch's arguments. `precision`: "fp32" or "tf32"; None is what torch.backends.cudnn allows. `rounding`: conv2d's."""
         super().__init__(*args, **kwargs)
         if precision is not None:
             self.precision = precision
+        if one_of(rounding, ROUNDINGS, "rounding") != self.rounding:
+            self.rounding = rounding
 
     @classmethod
     def from_torch(cls: type[Module], module: Any) -> Module:
@@ -72,7 +77,7 @@ class _Convolution(torch.nn.modules.conv._ConvNd):
         own, axes = self._parameters, _AXES.get(type(self))
         # Attributes of a module cost as much as the call: what was called before takes the parameters where they are.
         if axes is not None and not self.training and self.led is None and self.padding_mode == "zeros":
-            if "weight" in own and "bias" in own and "_conv_forward" not in self.__dict__:
+            if "weight" in own and "bias" in own and "_conv_forward" not in self.__dict__ and self.rounding == "once":
                 how = self.stride, self.padding, self.dilation, self.groups, self.precision, None, self.choices, None
                 y = call_if_ready(axes, input, own["weight"], own["bias"], *how)
                 if y is not None:
@@ -97,8 +102,12 @@ class _Convolution(torch.nn.modules.conv._ConvNd):
             return super()._conv_forward(input, weight, bias)  # type: ignore[no-any-return, unused-ignore]
         if self.padding_mode != "zeros":
             input = torch.nn.functional.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)
-        words = self.precision, "none", self.choices
-        return call(input, weight, bias, How.of(self.stride, edges_of(self), self.dilation, self.groups, *words))
+        return call(input, weight, bias, self._how(edges_of(self)))
+
+    def _how(self, edges: tuple[int, ...], more: tuple[int, ...] = ()) -> How:
+        """The convolution with that padding, and of a transposed one with `more` of the output."""
+        words = self.precision, "none", self.choices, True, more, self.rounding
+        return How.of(self.stride, edges, self.dilation, self.groups, *words)
 
     def __prepare_scriptable__(self) -> Any:
         """Asked first by torch.jit.script, which would put another module in this one's place: refused."""
@@ -200,8 +209,7 @@ class Conv3d(_Convolution, torch.nn.Conv3d):
         return self._convolve(input, edges_of(self), cache, cache_out)
 
     def _convolve(self, x: Tensor, edges: tuple[int, ...], cache: Tensor | None, cache_out: Tensor | None) -> Tensor:
-        how = How.of(self.stride, edges, self.dilation, self.groups, self.precision, "none", self.choices)
-        return call_with_cache(x, self.weight, self.bias, how, None, cache, cache_out)
+        return call_with_cache(x, self.weight, self.bias, self._how(edges), None, cache, cache_out)
 
 
 class CausalConv3d(Conv3d):
@@ -256,8 +264,7 @@ class _Transposed(_Convolution, torch.nn.modules.conv._ConvTransposeNd):
         if output_size is not None:
             settings = self.stride, self.padding, self.kernel_size, axes, self.dilation
             more = tuple(self._output_padding(input, output_size, *settings))  # type: ignore[arg-type]
-        words = self.precision, "none", self.choices, True, more
-        return call(input, self.weight, self.bias, How.of(self.stride, edges_of(self), self.dilation, self.groups, *words))
+        return call(input, self.weight, self.bias, self._how(edges_of(self), tuple(more)))
 
 
 class ConvTranspose1d(_Transposed, torch.nn.ConvTranspose1d):

@@ -9,7 +9,8 @@ namespace convtune::torch {
 
 namespace {
 
-constexpr std::ptrdiff_t kWords = 3;  // behind the numbers
+constexpr std::ptrdiff_t kWords = 3;           // behind the numbers
+constexpr std::string_view kEager = " eager";  // behind those
 
 }  // namespace
 
@@ -25,9 +26,11 @@ std::vector<std::string> split(std::string_view text, char separator) {
 
 How read_how(std::string_view text) {
   const std::size_t end = text.find_first_of("\n\x1e");
-  const std::string said(text.substr(0, end));
-  std::istringstream words(said);
+  std::string said(text.substr(0, end));
   How how;
+  how.eager = said.ends_with(kEager);
+  if (how.eager) said.resize(said.size() - kEager.size());
+  std::istringstream words(said);
   std::string reuse, more;
   const auto numbers_of_axes = static_cast<std::int32_t>(std::ranges::count(said, ' ') + 1 - kWords - 1);
   how.transposed = numbers_of_axes % 4 != 0;  // five numbers for each axis, and not four

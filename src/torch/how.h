@@ -6,7 +6,8 @@
 // Strides (vertical, horizontal), padding (top, left, bottom, right), dilations, groups: so many for each
 // axis, one in 1-D, with the depth before the others in 3-D; a transposed convolution has its output padding
 // before the groups. Then precision, activation; and whether packed weights may be used again (reuse, or
-// pack). Behind a line's end, or \x1e as graphs have it: the choices of optimize(), a line each. An empty
+// pack); and eager, where it rounds as PyTorch's own calls do. Behind a line's end, or \x1e as graphs have
+// it: the choices of optimize(), a line each. An empty
 // operator costs 1.8 us a call with one text, and 4.3 with three lists and three texts.
 #pragma once
 
@@ -26,7 +27,7 @@ struct How {
   bool transposed = false;
   std::int64_t groups = 1;
   std::string precision = "auto", activation = "none";
-  bool reuse = true;
+  bool reuse = true, eager = false;
   // fingerprint, problem, layout, algorithm, config
   std::vector<std::vector<std::string>> choices;
 };

@@ -132,6 +132,12 @@ std::shared_ptr<const Entry> prepare(const Call& call) {
   problem.bias = call.bias != nullptr;
   problem.residual = call.residual != nullptr;
   set_activation(problem, how.activation);
+  if (how.eager && !float32) {
+    if (on_gpu)
+      problem.rounding = CONVTUNE_ROUND_EAGERLY;
+    else if (problem.residual || how.activation != "none")  // PyTorch there rounds a sum with its bias
+      refuse("eager rounding on a CPU leaves residual and activation to PyTorch: call it without them");
+  }
   if (call.bias) {
     const std::int64_t channels = how.transposed ? problem.c : problem.k;
     std::int64_t dimensions = 0, *sizes = nullptr, *strides = nullptr;

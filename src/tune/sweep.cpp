@@ -19,8 +19,8 @@ namespace {
 constexpr std::uint64_t kVendorEvery = 8, kVendorEveryOnGpu = 16, kCompiledEvery = 32;
 constexpr std::uint64_t kDraws = 1000;  // per problem for one algorithm
 
-// One that the algorithm supports that is asked for: some take one shape in thousands, and one in a hundred
-// that is like a built-in case.
+// One that has a depth, and that the algorithm supports, where these are asked for: some take one shape in
+// thousands, and one in a hundred that is like a built-in case.
 ConvProblem draw_problem(std::uint64_t seed, std::uint64_t index, const SweptDevice& on,
                          const VerifyOptions& options) {
   ConvProblem drawn;
@@ -33,6 +33,7 @@ ConvProblem draw_problem(std::uint64_t seed, std::uint64_t index, const SweptDev
     if (options.dtype) drawn.dtype = *options.dtype;
     if (options.layout) drawn.layout = *options.layout;
     drawn = resolve(drawn, on.of_f32);
+    if (options.depth && !drawn.has_depth()) continue;
     if (options.algorithm.empty() ||
         find_algorithm(on.info.device.kind, options.algorithm).supports(drawn, on.info))
       break;

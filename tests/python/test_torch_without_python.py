@@ -113,9 +113,13 @@ with torch.no_grad():
             y = convolve(x, w, bias, None, f"{{text}} {{more}} 1 auto none reuse")
             near(y, getattr(F, f"conv_transpose{{axes}}d")(x, w, bias, 2, 1, 1))
             w.mul_(2)
-    for wrong in ("1 1 1 1 auto none reuse", "1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 auto none reuse"):
+    whole = [torch.randint(-4, 5, one.shape).bfloat16() for one in (x, w, bias)]
+    y = convolve(*whole, None, text + " 1 auto none reuse eager")
+    assert torch.equal(y, F.conv3d(*whole, 2, 1))  # which rounds a sum with its bias on a CPU
+    wrongs = "1 1 1 1 auto none reuse", "1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 auto none reuse", text + " 1 auto none reuse late"
+    for wrong in (*wrongs, text + " 1 auto relu reuse eager"):  # whose activation is PyTorch's there
         try:
-            convolve(x, w, bias, None, wrong)
+            convolve(*whole, None, wrong)
         except RuntimeError:
             continue
         raise AssertionError(wrong)

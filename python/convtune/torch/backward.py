@@ -38,7 +38,7 @@ _below_autograd: Any = torch._C._AutoDispatchBelowAutograd
 def gradient_problem(of: str, x: Tensor, weight: Tensor, how: How, bias_type: torch.dtype | None = None) -> Problem:
     """The problem of a gradient of that layer, transposed or not: `of` "x", or "w", with the bias's in the same pass where
     `bias_type` is not None. A transposed layer's gradient of x is the convolution whose gradient the layer is."""
-    problem = problem_for(x, weight, how.alone, bias_type)
+    problem = problem_for(x, weight, how.alone, bias_type).replace(rounding="once")
     if of == "w":
         return problem.replace(direction="bwd_w", bias=bias_type is not None and not how.transposed)
     return problem.replace(direction="fwd" if how.transposed else "bwd_d", bias=False)

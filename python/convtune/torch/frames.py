@@ -19,7 +19,8 @@ def joined(cache: Tensor, x: Tensor, how: How) -> tuple[Tensor, How]:
     front, *rest = how.padding
     edges = front - cache.shape[2], *rest
     # Not by dataclasses.replace, which Dynamo did not always take.
-    return torch.cat([cache, x], 2), How(how.stride, edges, how.dilation, how.groups, how.precision, how.activation, how.choices, how.reuse)
+    words = how.precision, how.activation, how.choices, how.reuse, (), how.rounding
+    return torch.cat([cache, x], 2), How(how.stride, edges, how.dilation, how.groups, *words)
 
 
 def check_cache(cache: Tensor, x: Tensor, how: How) -> None:

@@ -146,13 +146,13 @@ def _autocast(key: torch._C.DispatchKey) -> Any:
 
 
 def _defined(axes: int, transposed: bool) -> Any:
-    words = "str precision='auto', str activation='none', str choices='', bool reuse=True"
+    words = "str precision='auto', str activation='none', str choices='', bool reuse=True, SymInt[] output_padding=[]"
     if transposed:  # PyTorch hands no argument over that is as its schema has it
         words = f"str precision, str activation, str choices, bool reuse, SymInt[{axes}] output_padding"
     name = "conv_transpose" if transposed else "conv"
     return define(
         f"{name}{axes}d(Tensor x, Tensor weight, Tensor? bias, SymInt[{axes}] stride, SymInt[{2 * axes}] padding, "
-        f"SymInt[{axes}] dilation, SymInt groups, {words}) -> Tensor",
+        f"SymInt[{axes}] dilation, SymInt groups, {words}, str rounding='once') -> Tensor",
         kernel, _fake, Autograd=_autograd, AutocastCPU=_autocast(torch._C.DispatchKey.AutocastCPU),
         AutocastCUDA=_autocast(torch._C.DispatchKey.AutocastCUDA),
     )  # fmt: skip
@@ -222,7 +222,8 @@ def call(x: Tensor, weight: Tensor, bias: Tensor | None, how: How, residual: Ten
         return of_other_types(x, weight, bias, how, residual)
     if residual is not None:
         # Not by dataclasses.replace, which Dynamo did not always take.
-        y = call(x, weight, bias, How(*how.geometry, how.precision, "none", how.choices, how.reuse, how.output_padding))
+        words = how.precision, "none", how.choices, how.reuse, how.output_padding, how.rounding
+        y = call(x, weight, bias, How(*how.geometry, *words))
         if torch.is_autocast_enabled(x.device.type):  # the operator in the graph has cast the others
             residual = residual.to(y.dtype)
         return activated(y + like_output(residual, y), how.activation)
@@ -265,23 +266,23 @@ def _check_types(x: Any, weight: Any, bias: Any) -> None:
 
 def of_tensors(
     axes: int, x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: Any, precision: Any,
-    activation: Any, residual: Any = None, cache: Any = None, cache_out: Any = None, reuse: bool = True,
+    activation: Any, residual: Any = None, cache: Any = None, cache_out: Any = None, rounding: Any = None, reuse: bool = True,
 ) -> Tensor:  # fmt: skip
     """convtune.conv1d, conv2d or conv3d, where x is a tensor."""
     words = stride, padding, dilation, groups, precision, activation, ""
-    if reuse and cache is cache_out is None:
+    if reuse and cache is cache_out is rounding is None:
         y = call_if_ready(axes, x, weight, bias, *words, residual)
         if y is not None:
             return y
     if x.dim() == axes + 1:  # an image without a batch
         others = (one.unsqueeze(0) if isinstance(one, Tensor) else one for one in (residual, cache, cache_out))
-        return of_tensors(axes, x.unsqueeze(0), weight, bias, *words[:-1], *others, reuse).squeeze(0)
+        return of_tensors(axes, x.unsqueeze(0), weight, bias, *words[:-1], *others, rounding, reuse).squeeze(0)
     if not _is_compiling():
         if x.dtype not in TYPES or not isinstance(weight, Tensor) or not (bias is None or isinstance(bias, Tensor)):
             _check_types(x, weight, bias)
         if x.dim() != axes + 2 or weight.dim() != axes + 2:
             problem_of_shapes(x.shape, weight.shape, bias is not None, axes=axes)  # raises
-    how = written(weight.shape[2:], *words, reuse)
+    how = written(weight.shape[2:], *words, reuse, None, rounding)
     if cache is not None or cache_out is not None:
         for name, tensor in (("cache", cache), ("cache_out", cache_out)):
             if tensor is not None and not isinstance(tensor, Tensor):
@@ -319,12 +320,13 @@ def conv1d(
     precision: str | None = None,
     activation: str | None = None,
     residual: Tensor | None = None,
+    rounding: str | None = None,
     reuse: bool = True,
 ) -> Tensor:
     """`conv2d` of rows: x (N, C, L), or (C, L) without a batch, contiguous or a transposed (N, L, C). The arguments are
     convtune.conv1d's."""
     words = stride, padding, dilation, groups, precision, activation
-    return of_tensors(1, x, weight, bias, *words, residual, reuse=reuse)
+    return of_tensors(1, x, weight, bias, *words, residual, rounding=rounding, reuse=reuse)
 
 
 def conv2d(
@@ -339,6 +341,7 @@ def conv2d(
     precision: str | None = None,
     activation: str | None = None,
     residual: Tensor | None = None,
+    rounding: str | None = None,
     reuse: bool = True,
 ) -> Tensor:
     """activation(conv2d(x, weight) + bias + residual) by convtune's plan for this problem, differentiable. The arguments
@@ -352,7 +355,7 @@ def conv2d(
     InvalidArgument with the numbers where shapes, types or devices do not fit each other.
     """
     words = stride, padding, dilation, groups, precision, activation
-    return of_tensors(2, x, weight, bias, *words, residual, reuse=reuse)
+    return of_tensors(2, x, weight, bias, *words, residual, rounding=rounding, reuse=reuse)
 
 
 def conv3d(
@@ -369,9 +372,10 @@ def conv3d(
     residual: Tensor | None = None,
     cache: Tensor | None = None,
     cache_out: Tensor | None = None,
+    rounding: str | None = None,
     reuse: bool = True,
 ) -> Tensor:
     """`conv2d` with a depth: x (N, C, D, H, W), or (C, D, H, W) without a batch, contiguous or channels_last_3d. The
     arguments are convtune.conv3d's."""
     words = stride, padding, dilation, groups, precision, activation
-    return of_tensors(3, x, weight, bias, *words, residual, cache, cache_out, reuse)
+    return of_tensors(3, x, weight, bias, *words, residual, cache, cache_out, rounding, reuse)

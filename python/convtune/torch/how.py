@@ -9,8 +9,10 @@ from typing import Any
 
 import torch
 
+from .._library import ROUNDINGS
 from ..cached import cached_property
 from ..geometry import Padding, Steps, padding_of, steps_of, whole
+from ..words import one_of
 
 __all__ = ["How", "edges_of", "in_graphs", "written"]
 
@@ -29,7 +31,8 @@ class How:
     (top, left, bottom, right), in pixels; of a row one and (left, right), with a depth three and six, as Problem has
     them; a number may be a symbol, as in a graph for any size. `precision` and `activation`: a Problem's words, of which "auto" is what PyTorch's settings allow. `choices`: the lines of optimize
     (run.choice_line); "" leaves every problem to convtune. `reuse`: packed weights may be used again; no part of
-    equality, since the plan is the same."""
+    equality, since the plan is the same. `rounding`: in half precision once, at the end, or "eager": where PyTorch's own
+    calls round, one after the other."""
 
     stride: tuple[Any, ...] = (1, 1)
     padding: tuple[Any, ...] = (0, 0, 0, 0)
@@ -40,12 +43,13 @@ class How:
     choices: str = ""
     reuse: bool = field(default=True, compare=False)
     output_padding: tuple[Any, ...] = ()  # a number for each axis, of a transposed convolution alone
+    rounding: str = "once"
 
     @staticmethod
     def of(stride: Any, padding: Any, dilation: Any, *rest: Any) -> How:
         """The value of an operator's own arguments, of which PyTorch's dispatcher makes lists."""
-        # A transposed layer has its output padding as the last of them.
-        rest = (*rest[:5], tuple(rest[5])) if len(rest) > 5 else rest
+        # A transposed layer's output padding is the sixth of them.
+        rest = (*rest[:5], tuple(rest[5]), *rest[6:]) if len(rest) > 5 else rest
         if len(rest) > 3 and rest[3]:
             rest = (*rest[:3], rest[3].replace(_END, "\n"), *rest[4:])
         words = tuple(stride), tuple(padding), tuple(dilation), *rest
@@ -60,11 +64,13 @@ class How:
     @lru_cache(4096)
     def parse(text: str) -> How:
         line, _, choices = text.replace(_END, "\n").partition("\n")
+        line, eager, _ = line.partition(" eager")
         *first, precision, activation, reuse = line.split(" ")
         numbers = tuple(map(int, first))
         axes = len(numbers) // 4 if len(numbers) % 4 == 1 else len(numbers) // 5
         geometry: Any = numbers[:axes], numbers[axes : 3 * axes], numbers[3 * axes : 4 * axes], numbers[-1]
-        return How(*geometry, precision, activation, choices, reuse == "reuse", numbers[4 * axes : -1])
+        rounding = "eager" if eager else "once"
+        return How(*geometry, precision, activation, choices, reuse == "reuse", numbers[4 * axes : -1], rounding)
 
     @property
     def axes(self) -> int:
@@ -94,6 +100,8 @@ class How:
     def words(self) -> tuple[Any, ...]:
         """The arguments of `convtune::conv1d` and its like behind the tensors."""
         words = *self.geometry, self.precision, self.activation, in_graphs(self.choices), self.reuse
+        if self.rounding != "once":
+            return *words, self.output_padding, self.rounding
         return (*words, self.output_padding) if self.transposed else words
 
     @property
@@ -106,6 +114,7 @@ class How:
     def text(self) -> str:
         numbers = " ".join(str(int(one)) for one in (*self.stride, *self.padding, *self.dilation, *self.output_padding, self.groups))
         text = f"{numbers} {self.precision} {self.activation} {'reuse' if self.reuse else 'pack'}"
+        text += "" if self.rounding == "once" else " eager"
         return in_graphs(f"{text}\n{self.choices}") if self.choices else text
 
     @cached_property
@@ -145,14 +154,14 @@ def _number(value: Any, what: str) -> int:
 def _written(
     kernel: Any, stride: Steps, padding: Padding, dilation: Steps, groups: int, precision: str | None = None,
     activation: str | None = None, choices: str = "", reuse: bool = True, output_padding: Steps | None = None,
+    rounding: str | None = None,
 ) -> How:  # fmt: skip
     axes = len(kernel)
     steps, holes = steps_of(stride, "stride", axes, _number), steps_of(dilation, "dilation", axes, _number)
     edges = padding_of(padding, tuple(kernel), steps, holes, _number)
     words = steps, edges, holes, groups, precision or "auto", activation or "none", choices, reuse
-    if output_padding is None:
-        return How.of(*words)
-    return How.of(*words, steps_of(output_padding, "output_padding", axes, _number))
+    more = () if output_padding is None else steps_of(output_padding, "output_padding", axes, _number)
+    return How.of(*words, more, one_of(rounding or "once", ROUNDINGS, "rounding"))
 
 
 kept_as_written = lru_cache(4096)(_written)  # raises TypeError where one of the words is a list

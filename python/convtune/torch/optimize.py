@@ -12,10 +12,12 @@ from typing import Any, TypeVar
 
 import torch
 
+from .._library import ROUNDINGS
 from ..errors import InvalidArgument
 from ..geometry import real, seconds_of
 from ..optimize_report import Layer, OptimizeReport, shipped_note
 from ..progress import ProgressLine, time_left
+from ..words import one_of
 from .measure.decide import choices_of, decide
 from .modules.layers import find, grouped
 from .modules.structure import followers
@@ -64,14 +66,16 @@ def _measure(
     min_gain: float,
     line: ProgressLine | None,
     step: Step | None,
+    rounding: str,
 ) -> tuple[OptimizeReport, dict[str, str]]:
     """The report, and the swaps to be made. The model is as it was."""
     training = model.training or step is not None
     kept = contextlib.nullcontext() if step is None else unchanged(model)
     with _untouched(model, step is not None), kept, torch.set_grad_enabled(training):
-        plain = bool(mode) or step is not None
+        plain = bool(mode) or step is not None or rounding != "once"
         behind = {} if plain else followers(model)
-        found, functional = find(model, lambda: model(*args, **kwargs), behind, not plain, step is not None)
+        joins = not mode and step is None
+        found, functional = find(model, lambda: model(*args, **kwargs), behind, joins, step is not None, rounding)
         layers = grouped(found)
         devices = ", ".join(sorted({str(seen.device) for seen in found}))
         result = OptimizeReport(
@@ -83,7 +87,7 @@ def _measure(
         decide(layers, budget, min_gain, line)
         if not choices_of(layers):
             return result, {}
-        whole = Whole(model, args, kwargs, found[0].device, mode, behind, step)
+        whole = Whole(model, args, kwargs, found[0].device, mode, behind, step, rounding)
         for number in range(1, _MOST_CONTESTS + 1):
 
             def tell(seconds: float, number: int = number) -> None:
@@ -117,6 +121,7 @@ def optimize(
     *,
     compiled: bool | str = False,
     train: bool | Step = False,
+    rounding: str = "once",
 ) -> Model:
     """Swaps, in place, every torch.nn.Conv1d to Conv3d and ConvTranspose1d to 3d of the model that convtune computes at
     least `min_gain` faster than PyTorch does as it is set up now (cudnn.benchmark, allow_tf32, memory format), and leaves
@@ -168,6 +173,9 @@ def optimize(
     parameters, their gradients and buffers (the state of its optimizer) is not put back. Steps that need more memory than
     PyTorch's are undone. A swapped module is convtune's in both modes then.
 
+    `rounding`: "eager" rounds half precision where PyTorch's eager calls do (a convolution's sum, then its bias, as with cuDNN),
+    so that outputs have eager's bits but for the order of sums; norms and activations behind convolutions stay PyTorch's.
+
     Under torch.distributed every rank must call it: rank 0 measures and the others take its decisions.
     `restore(model)` undoes it.
     """
@@ -179,6 +187,8 @@ def optimize(
         )
     budget, min_gain = seconds_of(budget, "budget"), real(min_gain, "min_gain")
     mode = compile_mode(compiled)
+    if one_of(rounding, ROUNDINGS, "rounding") == "eager" and mode:
+        raise InvalidArgument("rounding='eager' is of models that run eagerly: what torch.compile fuses is rounded once anyway")
     args, kwargs = as_arguments(example)
     step = training_step(args, kwargs) if train is True else train or None
     restore(model)
@@ -193,7 +203,7 @@ def optimize(
     if not together or torch.distributed.get_rank() == 0:
         line = ProgressLine() if progress else None
         try:
-            result, swaps = _measure(inner, args, kwargs, mode, budget, min_gain, line, step)
+            result, swaps = _measure(inner, args, kwargs, mode, budget, min_gain, line, step, rounding)
         except BaseException as error:  # the other ranks wait for an answer
             failure = error
         finally:
@@ -209,9 +219,10 @@ def optimize(
         raise failure
     assert result is not None
     modules: dict[str, Any] = dict(inner.named_modules())
-    behind = followers(inner) if swaps and not result.mode and not result.step else {}
+    alone = result.mode or result.step or rounding != "once"
+    behind = followers(inner) if swaps and not alone else {}
     for name, choices in swaps.items():
-        swap(modules[name], choices, result.training, behind.get(modules[name]))
+        swap(modules[name], choices, result.training, behind.get(modules[name]), rounding)
     result.notes += _notes(result)
     model.__dict__["convtune_report"] = result
     if progress and (not together or torch.distributed.get_rank() == 0):

@@ -30,8 +30,7 @@ __all__ = [
 ]  # fmt: skip
 
 _float32 = torch.float32
-# The types of tensors that convtune computes.
-TYPES = (torch.float32, torch.float16, torch.bfloat16)
+TYPES = (_float32, torch.float16, torch.bfloat16)  # that convtune computes
 _DTYPES = dict(zip(("f32", "f16", "bf16"), TYPES))
 PYTORCHS: dict[int, Any] = {1: torch.conv1d, 2: torch.conv2d, 3: torch.conv3d}  # by axes
 _TRANSPOSED: dict[int, Any] = {1: torch.conv_transpose1d, 2: torch.conv_transpose2d, 3: torch.conv_transpose3d}
@@ -41,8 +40,6 @@ _raw_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 
 # Convolutions that a CUDA graph has recorded stay: nobody says how long the graph may be replayed.
 _recorded: set[Convolution] = set()
-
-
 _functional = torch.nn.functional
 _ACTIVATIONS: dict[str, Any] = {
     "none": lambda y: y,
@@ -184,6 +181,8 @@ def problem_for(
         problem = problem.replace(dtype=":".join([problem.dtype] * 3 + ["f32"]))
     if how.precision == "auto" and dtype == "float32":
         problem = problem.replace(precision=allowed_precision(x.get_device() if x.is_cuda else -1))
+    if how.rounding == "eager" and dtype != "float32" and x.is_cuda:  # a CPU's rounds a sum with its bias: _plan
+        problem = problem.replace(rounding="eager")
     return problem.replace(layout="nhwc") if output_last(x, weight) else problem
 
 
@@ -216,16 +215,14 @@ def _asked(x: Tensor, weight: Tensor, bias: Any, how: How, residual: bool, cache
 
 
 def _plan(problem: Problem, how: How, index: int) -> Planned:
-    device = "cpu" if index < 0 else f"cuda:{index}"
-    plan: tuple[Problem, str | None, str | None] = (problem, None, None)
-    if problem.n == 0:
-        return Planned(None, problem, axes=how.axes)
-    any_batch = how.choices == ANY_BATCH
+    device, any_batch = "cpu" if index < 0 else f"cuda:{index}", how.choices == ANY_BATCH
+    followed = how.activation != "none" or problem.residual
+    apart = followed and how.rounding == "eager" and index < 0 and problem.dtype != "f32"
+    plan: tuple[Problem, str | None, str | None] | None = problem, None, None
     if how.choices and not any_batch:
-        proven = choice(how.choices, device, problem)
-        if proven is None:
-            return Planned(None, problem, axes=how.axes)
-        plan = proven
+        plan = choice(how.choices, device, problem)
+    if plan is None or apart or problem.n == 0:
+        return Planned(None, problem, apart, how.axes)
     refuse_in_capture(problem, device)
     try:
         convolution = planned_like_others(problem, device) if any_batch else Convolution(plan[0], device, *plan[1:])
@@ -237,7 +234,7 @@ def _plan(problem: Problem, how: How, index: int) -> Planned:
     else:
         if not _is_slow(convolution):
             return Planned(convolution, problem, axes=how.axes)
-    return Planned(None, problem, how.activation != "none" or problem.residual, how.axes)
+    return Planned(None, problem, followed, how.axes)
 
 
 def _is_slow(convolution: Convolution) -> bool:

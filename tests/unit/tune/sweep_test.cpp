@@ -53,6 +53,14 @@ TEST(Sweep, TakesTypesLayoutAndAlgorithmFromTheOptions) {
   }
 }
 
+TEST(Sweep, DrawsProblemsWithADepthAlone) {
+  const DeviceInfo device = device_of(kH100);
+  VerifyOptions options;
+  options.depth = true;
+  for (std::uint64_t i = 0; i < 64; ++i)
+    EXPECT_TRUE(drawn(i, {device, Precision::tf32, false}, options).problem.has_depth()) << i;
+}
+
 TEST(Sweep, NamesWhyAnAlgorithmCannot) {
   const DeviceInfo device = device_of(kH100);
   VerifyOptions options;

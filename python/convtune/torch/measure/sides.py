@@ -54,14 +54,14 @@ class Sides:
 
     def __init__(
         self, module: Any, shape: Any, strides: Any, dtype: torch.dtype, device: torch.device, how: How | None = None,
-        cache: Tensor | None = None,
+        cache: Tensor | None = None, rounding: str = "once",
     ) -> None:  # fmt: skip
         """`how`: of a module whose forward pads its frames, or joins them to those of a cache like that one."""
         self.x = random(shape, strides, dtype, device)
         self.cache = None if cache is None else random(cache.shape, cache.stride(), dtype, device)
         self.weight, self.bias = module.weight.to(dtype), module.bias  # autocast: of another type
         self.pytorch_bias = None if module.bias is None else module.bias.to(dtype)
-        self.joins, self.how = how is not None, how or how_of(module)
+        self.joins, self.how = how is not None, replace(how or how_of(module), rounding=rounding)
 
     def expected(self) -> Tensor:
         return self.pytorch()

@@ -195,7 +195,8 @@ def joining(kind: type) -> type:
         if not isinstance(mode_now(), JoiningFrames):
             return Conv3d._conv_forward(self, _whole(input), weight, bias)
         with _pop_mode_temporarily():
-            how = input.how(self, self.precision, "none", self.choices) if isinstance(input, Frames) else None
+            words = self.precision, "none", self.choices, True, (), self.rounding
+            how = input.how(self, *words) if isinstance(input, Frames) else None
             if how is None:
                 return Conv3d._conv_forward(self, _whole(input), weight, bias)
             return call_with_cache(input.x, weight, bias, how, None, input.cache, None)

@@ -65,6 +65,7 @@ class Seen:
     behind: Followers | None = None
     gradient: str = ""  # "x" or "w": the problem is that gradient's
     bias_type: torch.dtype | None = None  # of a bias whose gradient comes with the weight's
+    rounding: str = "once"
 
     @property
     def label(self) -> str:
@@ -84,7 +85,7 @@ class Seen:
         fused = self._fused()
         if fused:
             return fused.sides()
-        return Sides(self.module, self.shape, self.strides, self.dtype, self.device, self.how, self.cache)
+        return Sides(self.module, self.shape, self.strides, self.dtype, self.device, self.how, self.cache, self.rounding)
 
     def _fused(self) -> Fused | None:
         """The convolution with the modules behind it, where an operator is to do their work."""
@@ -132,7 +133,7 @@ def _refusal(module: Any, x: Tensor) -> str:
 
 def find(
     model: torch.nn.Module, run: Callable[[], object], behind: Mapping[torch.nn.Module, Followers], joins: bool = True,
-    train: bool = False,
+    train: bool = False, rounding: str = "once",
 ) -> tuple[list[Seen], int]:  # fmt: skip
     """(the convolutions of modules that one forward runs, the number of all others). `behind`: what stands behind those
     whose work one operator is to do; `joins`: subclasses of Conv3d are asked for the frames before they join and pad them,
@@ -166,7 +167,7 @@ def find(
                 autocast.type_of(x) or x.dtype, x, module.weight, module.bias, cache, keeps=False
             )
             bias_type, before = None if bias is None else bias.dtype, 0 if cache is None else cache.shape[2]
-            problem = problem_for(x, weight, how_of_frames, bias_type, False, before)
+            problem = problem_for(x, weight, replace(how_of_frames, rounding=rounding), bias_type, False, before)
         elif not refusal:
             if module.padding_mode != "zeros":
                 x = torch.nn.functional.pad(x, module._reversed_padding_repeated_twice, mode=module.padding_mode)
@@ -175,7 +176,7 @@ def find(
             )
             follow = behind.get(module)
             bias_type = None if bias is None else bias.dtype
-            how = how_of(module)
+            how = replace(how_of(module), rounding=rounding)
             if follow is not None:
                 bias_type, how = follow.bias_type(bias), replace(how, activation=follow.activation)
             problem = problem_for(x, weight, how, bias_type)
@@ -189,7 +190,7 @@ def find(
 
     def add(module: Any, x: Tensor, problem: Problem | None, refusal: str = "", **more: Any) -> None:
         own = names[id(module)], problem, refusal, tuple(x.shape), x.stride(), x.dtype, x.device
-        found.setdefault((id(module), problem, refusal), Seen(module, *own, **more)).calls += 1
+        found.setdefault((id(module), problem, refusal), Seen(module, *own, **more, rounding=rounding)).calls += 1
 
     names: dict[int, str] = {}
     hooks, wrapped = [], []

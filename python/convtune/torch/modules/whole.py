@@ -45,14 +45,14 @@ def _convolving(kind: type) -> type:
     return made_of(kind, _convolving, Conv1d, forward=kind.forward)  # type: ignore[attr-defined]
 
 
-def swap(module: Any, choices: str, training: bool, behind: Followers | None = None) -> None:
+def swap(module: Any, choices: str, training: bool, behind: Followers | None = None, rounding: str = "once") -> None:
     """Makes the module convtune's in place: parameters, hooks, names and whoever holds the module stay as they are."""
     if not isinstance(module, _OUR_TYPES):  # a contest swaps before each sample, so perhaps twice in a row
         subclass = joining if isinstance(module, torch.nn.Conv3d) else _convolving
         module.__class__ = _OURS.get(type(module)) or subclass(type(module))
     if behind is not None:
         hand_over(module, behind)
-    module.choices = choices
+    module.choices, module.rounding = choices, rounding
     module.proven_in_training = training
 
 
@@ -62,7 +62,7 @@ def unswap(model: torch.nn.Module) -> None:
     take_back(model)
     for module in swapped:
         module.__class__ = _PYTORCHS.get(type(module), type(module))
-        for name in ("choices", "proven_in_training", "led"):
+        for name in ("choices", "proven_in_training", "led", "rounding"):
             module.__dict__.pop(name, None)
 
 
@@ -86,12 +86,12 @@ class Whole:
 
     def __init__(
         self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], device: torch.device, mode: str,
-        behind: Mapping[torch.nn.Module, Followers], train: Step | None = None,
+        behind: Mapping[torch.nn.Module, Followers], train: Step | None = None, rounding: str = "once",
     ) -> None:  # fmt: skip
         """`train`: a step of training that is run in the place of the forward."""
         self._model, self._run = model, train or (lambda model: model(*args, **kwargs))
         self._trains, self.takes_more = train is not None, False
-        self._device, self._mode, self._behind = device, mode, behind
+        self._device, self._mode, self._behind, self._rounding = device, mode, behind, rounding
         self._calls = 1  # per sample
         self.seconds = 0.0  # that contests took, without compiling
         self._modules: Any = dict(model.named_modules())
@@ -179,7 +179,7 @@ class Whole:
     def _swap(self, swaps: dict[str, str]) -> None:
         for name, choices in swaps.items():
             module = self._modules[name]
-            swap(module, choices, self._model.training or self._trains, self._behind.get(module))
+            swap(module, choices, self._model.training or self._trains, self._behind.get(module), self._rounding)
 
 
 def worth_their_cost(layers: list[Layer], outcome: Contest) -> list[Layer]:
