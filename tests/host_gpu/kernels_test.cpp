@@ -250,6 +250,31 @@ TEST(DirectStemSm90, TakesConsumersThatComeLate) {
   EXPECT_EQ(host_gpu_tests::fault_of(bed, *executable), "");
 }
 
+// What no tap meets: in units of 16 bytes, of channels that are the same for a thread and others, with a
+// residual, and by single elements where dx begins anywhere.
+TEST(BareResidues, AreStoredToAnyPointers) {
+  Backend& gpu = cuda::backend({Device::Kind::cuda, 0});
+  const auto own = own_algorithms();
+  const auto gemm = std::find_if(own.begin(), own.end(),
+                                 [](auto* one) { return one->name() == "implicit_gemm_half_sm90"; });
+  ASSERT_NE(gemm, own.end());
+  for (const char* text :
+       {"mb2ic64ih9oc64kh1sh2 bias=1 act=relu", "mb2ic24ih10oc64kh1sh2",
+        "mb1ic40id3ih7iw9oc64kd1kh1kw2sd2sh2sw3 residual=1", "mb2ic20ih9oc64kh1sh2 bias=1"}) {
+    const ConvProblem problem =
+        parse_problem(text + std::string(" dtype=bf16 precision=bf16 layout=nhwc dir=bwd_d"));
+    if (const Support support = (*gemm)->supports(problem, gpu.info()); !support)
+      GTEST_SKIP() << support.reason();
+    const auto executable =
+        (*gemm)->build(problem, gpu.info(), (*gemm)->candidates(problem, gpu.info()).front());
+    Testbed bed(problem, gpu, TestData::integer, 5, 0);
+    host_gpu_tests::set_mode(modes().front());
+    EXPECT_EQ(host_gpu_tests::fault_of(bed, *executable), "") << text;
+    const Outputs outputs(problem, gpu, *executable);
+    EXPECT_EQ(outputs(1, false), outputs(0, false)) << text;
+  }
+}
+
 // The gradient of a bias beside a library that has none: exact on integers, in words and by single elements.
 TEST(PixelSums, AddsUpAllPixels) {
   Backend& gpu = cuda::backend({Device::Kind::cuda, 0});

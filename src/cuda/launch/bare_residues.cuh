@@ -1,6 +1,6 @@
 // Stores elements of dx that no tap meets: their bias, residual and activation. A block has a piece of a
-// plane, whose channel is one; or, channels last and where planes are small, a thread has one element, met or
-// not.
+// plane, whose channel is one; or, channels last and where planes are small, a thread has some units of
+// elements, met or not.
 #include "cuda/launch/bare_residues.h"
 #include "cuda/ptx/grid.cuh"
 #include "cuda/tile/epilogue.cuh"
@@ -29,28 +29,78 @@ __device__ __forceinline__ void store_bare_piece(const float* __restrict__ bias,
   }
 }
 
+template <ElementType kType, int kUnit>
+__device__ __forceinline__ void store_unit(void* y, long long unit, const float (&values)[kUnit]) {
+  unsigned words[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i)
+    if constexpr (kType == ElementType::f32)
+      words[i] = __float_as_uint(values[i]);
+    else
+      words[i] = pack_halves<kType>(values[2 * i], values[2 * i + 1]);
+  static_cast<uint4*>(y)[unit] = {words[0], words[1], words[2], words[3]};
+}
+
+template <bool kIsShort>
+struct BareIndex {
+  using Type = unsigned;
+};
+template <>
+struct BareIndex<false> {
+  using Type = long long;
+};
+
+template <BareResidues what>
+__device__ __forceinline__ void store_bare_units(const float* __restrict__ bias, const void* residual,
+                                                 void* y) {
+  constexpr ConvExtents a = what.conv;
+  using Index = typename BareIndex<what.units() < what.kInt>::Type;
+  constexpr int kUnit = what.unit(), kPixel = a.k / kUnit, kFrames = a.z * a.p * a.q;
+  // A thread's units have the same channels.
+  constexpr bool kAlike = a.nhwc && !a.residual && what.kThreads % kPixel == 0;
+  constexpr Index kAll = static_cast<Index>(what.units());
+  const bool is_aligned = reinterpret_cast<unsigned long long>(y) % 16 == 0;
+  const Index first = static_cast<Index>(blockIdx.x) * (what.kThreads * what.kUnits) + threadIdx.x;
+  float values[kUnit];
+  const auto finish_unit = [&](Index unit) {
+    const int channel = static_cast<int>(a.nhwc ? unit % kPixel * kUnit : unit / kFrames % a.k);
+#pragma unroll
+    for (int i = 0; i < kUnit; ++i) {
+      float other = 0;
+      if constexpr (what.conv.residual)
+        other = load_element<what.conv.y_type>(residual, 1LL * unit * kUnit + i);
+      values[i] = finish<what.conv>(0, bias[what.bias_of(channel + i)], other);
+    }
+  };
+  if (first >= kAll) return;
+  if constexpr (kAlike) finish_unit(first);
+#pragma unroll
+  for (int i = 0; i < what.kUnits; ++i) {
+    const Index unit = first + i * what.kThreads;
+    if (unit >= kAll) return;
+    const Index pixel = a.nhwc ? unit / kPixel : unit % kFrames;
+    if (what.is_met(static_cast<int>(pixel / (a.p * a.q) % a.z), static_cast<int>(pixel / a.q % a.p),
+                    static_cast<int>(pixel % a.q)))
+      continue;
+    if constexpr (!kAlike) finish_unit(unit);
+    if constexpr (kUnit > 1)
+      if (is_aligned) {
+        store_unit<a.y_type>(y, unit, values);
+        continue;
+      }
+#pragma unroll
+    for (int j = 0; j < kUnit; ++j) store_element<a.y_type>(y, 1LL * unit * kUnit + j, values[j]);
+  }
+}
+
 template <BareResidues what>
 __global__ void __launch_bounds__(BareResidues::kThreads)
     store_bare_residues(const float* __restrict__ bias, const void* residual, void* y) {
-  constexpr ConvExtents a = what.conv;
-  constexpr long long kElements = what.elements();
   ptx::wait_for_earlier_grids();
-  if constexpr (what.by_planes()) return store_bare_piece<what>(bias, residual, y);
-  const long long i = 1LL * blockIdx.x * BareResidues::kThreads + threadIdx.x;
-  if (i >= kElements) return;
-  const auto at = [&](auto index) {
-    const int channel = static_cast<int>(a.nhwc ? index % a.k : index / (a.z * a.p * a.q) % a.k);
-    const auto pixel = a.nhwc ? index / a.k : index % (a.z * a.p * a.q);
-    const int column = static_cast<int>(pixel % a.q), row = static_cast<int>(pixel / a.q % a.p);
-    if (what.is_met(static_cast<int>(pixel / (a.p * a.q) % a.z), row, column)) return;
-    float other = 0;
-    if constexpr (what.conv.residual) other = load_element<what.conv.y_type>(residual, i);
-    store_element<what.conv.y_type>(y, i, finish<what.conv>(0, bias[what.bias_of(channel)], other));
-  };
-  if constexpr (kElements < (1LL << 31))
-    at(static_cast<int>(i));
+  if constexpr (what.by_planes())
+    store_bare_piece<what>(bias, residual, y);
   else
-    at(i);
+    store_bare_units<what>(bias, residual, y);
 }
 
 }  // namespace convtune

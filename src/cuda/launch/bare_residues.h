@@ -10,6 +10,7 @@ struct BareResidues {
   static constexpr int kThreads = 256;
   static constexpr int kMostStride = 62;  // whose residues have a bit each
   static constexpr int kPiece = 4096;     // elements of a plane that a block has, in NCHW
+  static constexpr int kUnits = 8;        // of elements that a thread has, else
   ConvExtents conv;                       // dx as a y, with its epilogue
   int stride_d = 1, stride_h = 1, stride_w = 1, pad_d = 0, pad_h = 0, pad_w = 0;
   long long met_d = 1, met_h = 1, met_w = 1;  // bits: residues that some tap meets
@@ -31,8 +32,14 @@ struct BareResidues {
     return !conv.nhwc && 1LL * conv.p * conv.q >= kThreads && 1LL * conv.p * conv.q < kInt;
   }
   constexpr int pieces() const { return ceil_div(plane(), kPiece); }
+  // Elements of a pixel that are stored at once: 16 bytes of them, channels last.
+  constexpr int unit() const {
+    const int most = 16 / size_of(conv.y_type);
+    return conv.nhwc && conv.k % most == 0 ? most : 1;
+  }
+  constexpr long long units() const { return elements() / unit(); }
   constexpr long long blocks() const {
-    return by_planes() ? 1LL * conv.n * conv.k * conv.z * pieces() : ceil_div(elements(), kThreads);
+    return by_planes() ? 1LL * conv.n * conv.k * conv.z * pieces() : ceil_div(units(), kThreads * kUnits);
   }
 
   constexpr bool is_met(int frame, int row, int column) const {

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <iterator>
 #include <utility>
 
@@ -17,12 +19,24 @@
 #include "model/capability_facts.h"
 #include "model/target_of.h"
 #include "problem/activation.h"
+#include "problem/forward_parts.h"
 #include "problem/rewrite.h"
 
 namespace convtune::cuda {
 namespace {
 
 constexpr ComputeCapability kSm90 = {9, 0};
+
+// The share of dx that no tap meets.
+double bare_share(const ConvProblem& a, bool of_columns) {
+  const std::array<std::uint64_t, 3> met = met_residues(a);
+  const std::array<std::int64_t, 3> strides = {a.stride_d, a.stride_h, of_columns ? a.stride_w : 1};
+  double share = 1;
+  for (std::size_t i = 0; i < met.size(); ++i)
+    if (strides[i] > 1 && strides[i] <= kMostBareStride)
+      share *= static_cast<double>(std::popcount(met[i])) / static_cast<double>(strides[i]);
+  return 1 - share;
+}
 
 }  // namespace
 
@@ -179,7 +193,8 @@ TileWork KernelAlgorithm::work(const ConvProblem& problem, const DeviceInfo& dev
   count_conversions(work, problem, converted(problem));
   if (has_bare_part(problem)) {
     work.conversions += 1;
-    work.converted_bytes += static_cast<double>(problem.input_elements() * size_of(problem.dtype.x));
+    work.converted_bytes += bare_share(problem, !computed(problem).fills_rows) *
+                            static_cast<double>(problem.input_elements() * size_of(problem.dtype.x));
   }
   return work;
 }

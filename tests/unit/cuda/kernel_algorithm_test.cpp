@@ -36,5 +36,28 @@ TEST(BareResidues, AreNoneOfAStrideWithoutBits) {
   static_assert(what.is_met(0, 99, 0) && !what.is_met(0, 99, 1));
 }
 
+TEST(BareResidues, AreUnitsOf16BytesChannelsLast) {
+  const auto of = [](int channels, bool nhwc, ElementType type) {
+    return BareResidues{.conv = {.n = 2, .k = channels, .p = 15, .q = 15, .nhwc = nhwc, .y_type = type},
+                        .stride_h = 2,
+                        .stride_w = 2};
+  };
+  EXPECT_EQ(of(64, true, ElementType::bf16).unit(), 8);
+  EXPECT_EQ(of(64, true, ElementType::bf16).blocks(), 2);  // of 3,600 units, 2,048 each
+  EXPECT_EQ(of(20, true, ElementType::f32).unit(), 4);
+  EXPECT_EQ(of(20, true, ElementType::f16).unit(), 1);
+  EXPECT_EQ(of(64, false, ElementType::bf16).unit(), 1);
+}
+
+// Three quarters of dx, by a kernel of their own.
+TEST(KernelAlgorithm, CountsWhatNoTapMeets) {
+  const ConvProblem problem =
+      parse_problem("mb2ic64ih16oc128kh1sh2 dtype=bf16 precision=bf16 layout=nhwc dir=bwd_d bias=0");
+  const KernelAlgorithm& gemm = *kernel_algorithm(implicit_gemm_half_sm90());
+  const TileWork work = gemm.work(problem, gpu(), gemm.candidates(problem, gpu()).front());
+  EXPECT_EQ(work.conversions, 1);
+  EXPECT_EQ(work.converted_bytes, 0.75 * 2 * 2 * 64 * 16 * 16);
+}
+
 }  // namespace
 }  // namespace convtune::cuda::kernel_algorithm_test
