@@ -254,6 +254,31 @@ int barrier(unsigned id, unsigned threads, bool waits, int predicate) {
   return current->answer;
 }
 
+void leave_registers(unsigned count) {
+  meet(Meeting::registers, nullptr, nothing_together);
+  Warp& warp = *current->warp;
+  Block& block = *current->of;
+  if (count == warp.registers) return;  // another lane was here
+  if (count > warp.registers) fail("a warp of %u registers leaves all but %u", warp.registers, count);
+  block.left_registers += warp.registers - count, warp.registers = count;
+  for (Thread* waiting : block.want_registers) set_ready(waiting);
+  block.want_registers.clear();
+}
+
+void take_registers(unsigned count) {
+  meet(Meeting::registers, nullptr, nothing_together);
+  Warp& warp = *current->warp;
+  Block& block = *current->of;
+  while (warp.registers < count) {  // more than launch bounds allow, and no other lane has taken them yet
+    if (block.left_registers >= count - warp.registers) {
+      block.left_registers -= count - warp.registers, warp.registers = count;
+      return;
+    }
+    block.want_registers.push_back(current);
+    wait_for("registers that no other warp has left", count);
+  }
+}
+
 void cluster_sync() {
   cluster->at_cluster_barrier.push_back(current);
   if (cluster->at_cluster_barrier.size() == cluster->live) return end_cluster_barrier();

@@ -38,6 +38,7 @@ struct Launch {
   std::string kernel;
   std::array<unsigned, 3> grid{}, block{};
   unsigned shared_bytes = 0, cluster = 1;
+  unsigned registers = 0;  // of a thread, by its launch bounds; 0: it has none
 };
 // Why it failed, or nothing.
 std::string run(const Launch& launch, const Settings& settings);
@@ -97,6 +98,7 @@ struct Warp {
   Block* of = nullptr;
   int index = 0, first_thread = 0;
   unsigned ready = 0, live = 0, arrived = 0;  // lanes
+  unsigned registers = 0;                     // of a thread
   Meeting meeting{};
   void* brought[32] = {};
   std::map<unsigned, std::vector<Thread*>> partial;  // by their mask, those who wait for some lanes alone
@@ -110,6 +112,8 @@ struct NamedBarrier {
 };
 struct Block {
   unsigned rank = 0, live = 0;
+  unsigned left_registers = 0;  // that warps have left and none has taken, of a thread
+  std::vector<Thread*> want_registers;
   NamedBarrier barriers[16];
 };
 struct Waiter {  // for a phase of an mbarrier

@@ -130,6 +130,11 @@ inline void all_together(void* const* lanes) {
   for (int i = 0; i < 32; ++i)
     if (lanes[i]) static_cast<Exchanged*>(lanes[i])->result = all;
 }
+// Registers of a thread under launch bounds, which are counted out in eights.
+constexpr unsigned registers_of(unsigned threads, unsigned blocks = 1) {
+  const unsigned room = 65536 / (threads * blocks) / 8 * 8;
+  return room < 256 ? room : 256;
+}
 // Calls a kernel with arguments as the driver gets them.
 template <class R, class... Arguments>
 inline void call(R (*kernel)(Arguments...), void** arguments) {

@@ -25,7 +25,7 @@ constexpr int kOk = 0, kRefused = 1, kNoMemory = 2, kNoImage = 200, kNotFound = 
 
 struct Function {
   void (*entry)(void**) = nullptr;
-  unsigned (*cluster)() = nullptr;
+  unsigned (*cluster)() = nullptr, (*registers)() = nullptr;
   std::string kernel;
   unsigned most_shared_bytes = 48 << 10;  // that a launch may ask for
 };
@@ -327,6 +327,7 @@ int cuModuleGetFunction(Function** to, Module* module, const char* name) {
   function = {
       reinterpret_cast<void (*)(void**)>(entry),
       reinterpret_cast<unsigned (*)()>(dlsym(module->handle, (std::string(name) + "_cluster").c_str())),
+      reinterpret_cast<unsigned (*)()>(dlsym(module->handle, (std::string(name) + "_registers").c_str())),
       kernel ? *kernel : name};
   return *to = &function, kOk;
 }
@@ -353,7 +354,8 @@ int cuLaunchKernelEx(const LaunchConfig* config, Function* function, void** argu
                           .grid = {config->grid[0], config->grid[1], config->grid[2]},
                           .block = {config->block[0], config->block[1], config->block[2]},
                           .shared_bytes = config->shared_bytes,
-                          .cluster = function->cluster ? function->cluster() : 1};
+                          .cluster = function->cluster ? function->cluster() : 1,
+                          .registers = function->registers ? function->registers() : 0};
   std::string why = host_gpu::run(launch, current_settings());
   if (why.empty()) why = damaged_guard();
   return why.empty() ? kOk : refuse(function->kernel + ": " + why, kLaunchFailed);

@@ -71,6 +71,7 @@ void prepare_cluster(Cluster& here, const Launch& launch, std::uint64_t first) {
       thread.lane = static_cast<int>(i % 32), thread.number = static_cast<int>(rank * threads + i);
       if (thread.lane == 0) {
         warp.of = thread.of, warp.index = static_cast<int>(rank * warps + i / 32);
+        warp.registers = launch.registers;
         warp.first_thread = thread.number;
       }
       warp.live |= 1u << thread.lane;

@@ -46,6 +46,10 @@ void sync_lanes(unsigned mask);  // lanes of the mask alone
 int barrier(unsigned id, unsigned threads, bool waits, int predicate);  // 0 threads: all of the block
 void cluster_sync();
 unsigned cluster_rank();
+// Registers of a warp's threads from here on. A block has as many as its launch gave; who takes more than
+// others have left waits.
+void leave_registers(unsigned count);
+void take_registers(unsigned count);
 void mbarrier_init(unsigned barrier, unsigned arrivals);
 void mbarrier_arrive(unsigned barrier, unsigned expected_bytes = 0);
 void mbarrier_wait(unsigned barrier, unsigned parity);

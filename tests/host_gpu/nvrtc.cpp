@@ -69,9 +69,9 @@ std::string for_the_host(const std::string& file, std::string text) {
   return std::regex_replace(text, constant, "\n$1static constexpr ConvExtents a = ");
 }
 
-// "ns::kernel<ns::Config{...}>" in parts, with what its file says of clusters.
+// "ns::kernel<ns::Config{...}>" in parts, with what its file says of clusters and of its launch.
 struct Kernel {
-  std::string space, type, config, cluster;
+  std::string space, type, config, cluster, bounds;
 };
 Kernel parts_of(const Program& program, const std::string& name) {
   const std::size_t open = name.find('<'), brace = name.find('{');
@@ -79,23 +79,29 @@ Kernel parts_of(const Program& program, const std::string& name) {
   const std::size_t colon = called.rfind("::");
   if (open == name.npos || brace == name.npos || colon == called.npos) return {};
   Kernel kernel{called.substr(0, colon), name.substr(open + 1, brace - open - 1),
-                name.substr(open + 1, name.size() - open - 2), ""};
-  const std::regex dims(R"(__cluster_dims__\((.*), 1, 1\)[^;{]*?\n?\s*)" + called.substr(colon + 2) +
-                        R"(\()");
-  for (const auto& [file, text] : program.headers)
+                name.substr(open + 1, name.size() - open - 2), "", ""};
+  const std::string own = called.substr(colon + 2) + R"(\()";
+  const std::regex dims(R"(__cluster_dims__\((.*), 1, 1\)[^;{]*?\n?\s*)" + own),
+      bounds(R"(template <\w+ config>\s+__global__ [^;{]*?__launch_bounds__\((.*)\)\s+)" + own);
+  for (const auto& [file, text] : program.headers) {
     if (std::smatch found; std::regex_search(text, found, dims)) kernel.cluster = found[1];
+    if (std::smatch found; std::regex_search(text, found, bounds)) kernel.bounds = found[1];
+  }
   return kernel;
 }
 
-// A function for the driver, its name and its blocks of a cluster.
+// A function for the driver, its name, its blocks of a cluster and the registers of its threads.
 std::string entry_of(const Program& program, const std::string& name, const std::string& symbol) {
   const Kernel kernel = parts_of(program, name);
   std::string text;
-  if (!kernel.cluster.empty())
+  const auto add = [&](const std::string& what, const std::string& value) {
     text += "namespace " + kernel.space + " {\ntemplate <" + kernel.type +
-            " config>\ninline constexpr unsigned " + symbol + "_of = " + kernel.cluster +
-            ";\n}\nextern \"C\" unsigned " + symbol + "_cluster() { return " + kernel.space + "::" + symbol +
-            "_of<" + kernel.config + ">; }\n";
+            " config>\ninline constexpr unsigned " + symbol + "_of_" + what + " = " + value +
+            ";\n}\nextern \"C\" unsigned " + symbol + "_" + what + "() { return " + kernel.space +
+            "::" + symbol + "_of_" + what + "<" + kernel.config + ">; }\n";
+  };
+  if (!kernel.cluster.empty()) add("cluster", kernel.cluster);
+  if (!kernel.bounds.empty()) add("registers", "host_gpu::registers_of(" + kernel.bounds + ")");
   return text + "extern \"C\" const char* const " + symbol + "_name = R\"name(" +
          name.substr(0, name.find('<')) + ")name\";\nextern \"C\" void " + symbol +
          "(void** arguments) { host_gpu::call(&" + name + ", arguments); }\n";

@@ -36,6 +36,23 @@ __device__ __noinline__ float exact_gradient_share(const void* __restrict__ x, c
   return sum;
 }
 
+// Four sums that kAdders threads share, kAddThreads / kAdders of them apart: the first has the whole, added
+// in their order. All of a block call this; `parts` has room for its sums.
+template <int kAdders>
+__device__ __forceinline__ void add_adders(float (&four)[4], float* parts) {
+  constexpr int kApart = kAddThreads / kAdders;
+  const int thread = static_cast<int>(threadIdx.x);
+#pragma unroll
+  for (int j = 0; j < 4; ++j) parts[4 * thread + j] = four[j];
+  __syncthreads();
+  if (thread < kApart)
+#pragma unroll
+    for (int other = 1; other < kAdders; ++other)
+#pragma unroll
+      for (int j = 0; j < 4; ++j) four[j] += parts[4 * (other * kApart + thread) + j];
+  __syncthreads();  // nobody reads the parts any more
+}
+
 // Stores a thread's gradient: of a weight by its place in dw, behind all weights of a bias, below 0 none. All
 // kThreads threads of a block call this, and compute together what is NaN.
 template <auto config, ElementType kType, int kThreads>

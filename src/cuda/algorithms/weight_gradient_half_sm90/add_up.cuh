@@ -80,20 +80,10 @@ __device__ void add_up(const void* __restrict__ x, const void* __restrict__ dy,
                                config.block_in_tile(first_tap + tap, channel_block) * kBlock + channel;
       add_places<config>(four, partial, tile, offset, adder, kAdders);
     }
-    if constexpr (kAdders > 1) {
-#pragma unroll
-      for (int j = 0; j < 4; ++j) parts[4 * static_cast<int>(threadIdx.x) + j] = four[j];
-      __syncthreads();
-#pragma unroll
-      for (int other = 1; other < kAdders; ++other)
-#pragma unroll
-        for (int j = 0; j < 4; ++j)
-          if (adder == 0) four[j] += parts[4 * (other * kAtOnce + mine) + j];
-    }
+    if constexpr (kAdders > 1) add_adders<kAdders>(four, parts);
     if (real && adder == 0)
 #pragma unroll
       for (int j = 0; j < 4; ++j) sums[of_filter * kRun + (channel + j) * kTaps + tap] = four[j];
-    if constexpr (kAdders > 1) __syncthreads();  // nobody reads the parts any more
   }
   __syncthreads();
 #pragma unroll 1

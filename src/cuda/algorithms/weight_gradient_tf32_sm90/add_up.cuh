@@ -47,20 +47,10 @@ __device__ void add_up(const float* __restrict__ partial, const void* __restrict
                     config.column_of(tap, channel_at + channel),
                 config.tile_words() * config.tiles(), config.split * adder / kAdders,
                 config.split * (adder + 1) / kAdders);
-    if constexpr (kAdders > 1) {
-#pragma unroll
-      for (int j = 0; j < 4; ++j) parts[4 * thread + j] = four[j];
-      __syncthreads();
-#pragma unroll
-      for (int other = 1; other < kAdders; ++other)
-#pragma unroll
-        for (int j = 0; j < 4; ++j)
-          if (adder == 0) four[j] += parts[4 * (other * kAtOnce + mine) + j];
-    }
+    if constexpr (kAdders > 1) add_adders<kAdders>(four, parts);
     if (real && adder == 0)
 #pragma unroll
       for (int j = 0; j < 4; ++j) sums[of_filter * kRun + (channel + j) * kTaps + tap] = four[j];
-    if constexpr (kAdders > 1) __syncthreads();  // nobody reads the parts any more
   }
   __syncthreads();
 #pragma unroll 1

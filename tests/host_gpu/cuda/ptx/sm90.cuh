@@ -110,11 +110,13 @@ inline void stmatrix_x4(unsigned row_address, const unsigned (&from)[4]) {
 
 template <int kRegisters>
 inline void take_registers() {
-  host_gpu::meet(host_gpu::Meeting::registers, nullptr, host_gpu::nothing_together);
+  static_assert(kRegisters % 8 == 0 && kRegisters >= 24 && kRegisters <= 256);
+  host_gpu::take_registers(kRegisters);
 }
 template <int kRegisters>
 inline void leave_registers() {
-  host_gpu::meet(host_gpu::Meeting::registers, nullptr, host_gpu::nothing_together);
+  static_assert(kRegisters % 8 == 0 && kRegisters >= 24 && kRegisters <= 256);
+  host_gpu::leave_registers(kRegisters);
 }
 inline void bar_arrive(unsigned id, unsigned threads) {
   host_gpu::barrier(id, threads, false, 0);
