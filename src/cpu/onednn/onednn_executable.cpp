@@ -2,32 +2,15 @@
 #include "cpu/onednn/onednn_executable.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "cpu/onednn/onednn_execution.h"
+#include "cpu/onednn/onednn_patience.h"
 
 namespace convtune::cpu {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-// How long oneDNN runs on one thread here, since its threads waited for processors that others had.
-thread_local constinit TeamPatience patience;
-// The ends of this thread's last run and of the one behind which it left the team; whether the last on all
-// threads was late, and whether the next one is the first behind runs on one.
-thread_local constinit Clock::time_point last_end, left_team;
-thread_local constinit bool last_late = false, tries_team = false;
-
-// Tells whether the next run has one thread: for a time that a late one is little beside, and no longer,
-// since others may have gone.
-bool leaves_team() {
-  constexpr std::chrono::milliseconds kMost{300};
-  if (!patience.leaves()) return false;
-  if (Clock::now() - left_team < kMost) return true;
-  patience.ends();
-  return false;
-}
+using Clock = OnednnPatience::Clock;
 
 // A convolution between conversions, made for a number of threads.
 struct Steps {
@@ -62,10 +45,8 @@ struct Workspace {
   // The same on one thread, from the first time on that the team was late.
   std::unique_ptr<Steps> alone;
   StepArguments alone_arguments;
-  // The shortest runs on all threads and on one; zero: none yet.
-  Clock::duration least{}, least_alone{};
-  bool tries_alone = false;  // in the next run
   bool never_alone = false;  // oneDNN has no way of one thread for tensors that lie so
+  OnednnPatience::Runs runs;
 };
 
 class OnednnExecutable final : public OnednnConvolution {
@@ -120,58 +101,28 @@ class OnednnExecutable final : public OnednnConvolution {
   void give_way() override { gives_way_ = threads_ > 1; }
 
   void run(const Tensors& tensors, const void* packed, Stream) const override {
-    const bool leaves = gives_way_ && leaves_team();
     std::unique_ptr<Workspace> workspace = idle_.take([this] {
       const Execution scope(threads_);
       return make_workspace();
     });
-    if ((leaves || workspace->tries_alone) && can_run_alone(*workspace))
-      run_alone(*workspace, tensors, packed);
-    else
-      run_on_all(*workspace, tensors, packed);
+    OnednnPatience& patience = OnednnPatience::of_this_thread();
+    OnednnPatience::Runs& runs = workspace->runs;
+    if (gives_way_ && patience.leaves_team(runs, Clock::now()) && can_run_alone(*workspace)) {
+      const Execution scope(1);
+      const auto began = Clock::now();
+      execute(*workspace, *workspace->alone, workspace->alone_arguments, tensors, packed);
+      patience.ran_alone(runs, began, Clock::now());
+    } else {
+      const Execution scope(threads_);
+      const auto began = Clock::now();
+      execute(*workspace, steps_, workspace->arguments, tensors, packed);
+      if (gives_way_) patience.ran_on_all(runs, began, Clock::now());
+    }
     idle_.give_back(std::move(workspace));
   }
 
  private:
   std::size_t bias_offset() const { return (packed_desc_.bytes() + 63) / 64 * 64; }
-
-  void run_on_all(Workspace& workspace, const Tensors& tensors, const void* packed) const {
-    const Execution scope(threads_);
-    const auto began = Clock::now();
-    execute(workspace, steps_, workspace.arguments, tensors, packed);
-    if (gives_way_) note(workspace, began, Clock::now());
-  }
-
-  // A run that took longer than one thread would is late. Two in a row are told, or one that tries the team
-  // again. One of that length before anybody knows what one thread takes is followed by one that tells. The
-  // first run, and one behind a pause, in which threads fall asleep, say nothing.
-  void note(Workspace& workspace, Clock::time_point began, Clock::time_point end) const {
-    constexpr std::chrono::milliseconds kLong{1}, kMostAlone{50}, kPause{20};
-    const Clock::duration took = end - began;
-    const bool first = workspace.least == Clock::duration{};
-    if (!first && began - last_end < kPause) {
-      const Clock::duration all = workspace.least * threads_, alone = workspace.least_alone;
-      const bool known = alone > Clock::duration{};
-      const Clock::duration bound = known ? std::min(all, alone) : all;
-      const bool late = took >= bound + TeamPatience::kLate, told = !late || last_late || tries_team;
-      if (told) patience.ran(bound, took);
-      last_late = late, tries_team = late && told;
-      if (tries_team) left_team = end;
-      workspace.tries_alone = !known && took > kLong && took * threads_ < kMostAlone;
-    }
-    workspace.least = first ? took : std::min(workspace.least, took);
-    last_end = end;
-  }
-
-  void run_alone(Workspace& workspace, const Tensors& tensors, const void* packed) const {
-    const Execution scope(1);
-    const auto began = Clock::now();
-    execute(workspace, *workspace.alone, workspace.alone_arguments, tensors, packed);
-    last_end = Clock::now();
-    const Clock::duration took = last_end - began, before = workspace.least_alone;
-    workspace.least_alone = before == Clock::duration{} ? took : std::min(before, took);
-    workspace.tries_alone = false;
-  }
 
   // Not y itself, where partial sums would be written over it.
   const void* residual_of(Workspace& workspace, const Tensors& tensors) const {
@@ -203,6 +154,7 @@ class OnednnExecutable final : public OnednnConvolution {
 
   std::unique_ptr<Workspace> make_workspace() const {
     auto made = std::make_unique<Workspace>();
+    made->runs.threads = threads_;
     made->input = made->x = OnednnMemory::of(x_desc_, nullptr);
     made->output = made->y = OnednnMemory::of(y_desc_, nullptr);
     made->weights = OnednnMemory::of(packed_desc_, nullptr);
@@ -239,7 +191,7 @@ class OnednnExecutable final : public OnednnConvolution {
       workspace.alone = std::move(alone);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::unsupported) throw;
-      workspace.never_alone = true, workspace.tries_alone = false;
+      workspace.never_alone = true, workspace.runs.tries_alone = false;
     }
     return !workspace.never_alone;
   }
@@ -256,15 +208,6 @@ class OnednnExecutable final : public OnednnConvolution {
 };
 
 }  // namespace
-
-TeamPatience& onednn_patience() {
-  return patience;
-}
-
-void leave_onednn_team() {
-  patience.ran({}, std::chrono::seconds(1));
-  left_team = Clock::now();
-}
 
 std::unique_ptr<OnednnConvolution> onednn_executable(const ConvProblem& problem, OnednnPrimitiveDesc desc,
                                                      int threads) {

@@ -1,17 +1,20 @@
 // oneDNN through our eyes: both variants against the oracle, exactly; concurrent runs; refusals.
+#include "cpu/onednn/onednn.h"
+
 #include <gtest/gtest.h>
 #include <sys/time.h>
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <csignal>
 #include <limits>
 #include <map>
 #include <thread>
 
-#include "cpu/onednn/onednn_executable.h"
 #include "cpu/onednn/onednn_faults.h"
+#include "cpu/onednn/onednn_patience.h"
 #include "host_tensors.h"
 #include "measure/testbed.h"
 #include "problem/random_problem.h"
@@ -216,6 +219,7 @@ TEST_F(Onednn, RunsWithTheThreadsItWasPlannedWith) {
 
 // Late threads are left alone: the same problem on one thread, with the same packed weights.
 TEST_F(Onednn, GoesOnWithOneThreadWhereItsTeamIsLate) {
+  using namespace std::chrono_literals;
   DeviceInfo two = device();
   two.units = 2;
   int runs = 0;
@@ -229,11 +233,13 @@ TEST_F(Onednn, GoesOnWithOneThreadWhereItsTeamIsLate) {
       const auto executable = cpu::onednn()->build(problem, two, config);
       EXPECT_EQ(bed.check(*executable).failure, "") << to_string(problem) << " with " << to_string(config);
       executable->give_way();
-      cpu::onednn_patience() = {};
-      cpu::leave_onednn_team();
+      const auto now = cpu::OnednnPatience::Clock::now();
+      cpu::OnednnPatience& patience = cpu::OnednnPatience::of_this_thread() = {};
+      cpu::OnednnPatience::Runs late{.threads = 2, .least = 1ms};
+      for (int late_runs = 0; late_runs < 3; ++late_runs) patience.ran_on_all(late, now - 10ms, now);
       EXPECT_EQ(bed.check(*executable).failure, "") << to_string(problem) << " with " << to_string(config);
       int left = 0;
-      while (cpu::onednn_patience().leaves()) ++left;
+      while (patience.leaves_team({}, now)) ++left;
       EXPECT_LT(left, 16) << "a run asks";
       ++runs;
     }
