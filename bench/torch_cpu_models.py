@@ -10,7 +10,8 @@ convtune measures there, and then take turns: all ways of a model are in one run
 time; a gain is the best of PyTorch's medians over ours, of `optimize`, which leaves a model eager, over PyTorch's eager ways too,
 each in the better of both layouts. An error is the root mean square of the difference from PyTorch's
 eager answer over that of the answer. What was decided and compiled before is used again (CONVTUNE_DATA_DIR,
-TORCHINDUCTOR_CACHE_DIR); `--rounds 0` only makes ready.
+TORCHINDUCTOR_CACHE_DIR); `--rounds 0` only makes ready. With --deadline a model has an equal share of what is left, and
+ways that are not ready in that are told and left out.
 Needs PyTorch, torchvision, onnx and onnxruntime, and ultralytics for yolo11n; nothing is downloaded.
 """
 
@@ -19,6 +20,8 @@ import datetime
 import io
 import json
 import os
+import select
+import signal
 import statistics
 import subprocess
 import sys
@@ -26,7 +29,7 @@ import time
 
 import torch
 
-WAYS = ("eager", "eager nhwc", "compile", "compile nhwc", "optimize", "optimize nhwc", "backend", "onnxruntime")
+WAYS = ("eager", "eager nhwc", "onnxruntime", "optimize", "backend", "compile nhwc", "compile", "optimize nhwc")
 MODELS = "resnet50,mobilenet_v3_large,efficientnet_b0,convnext_tiny,yolo11n"
 
 
@@ -120,17 +123,19 @@ def work(args):
 
 
 class Worker:
-    def __init__(self, way, name, args):
+    def __init__(self, way, name, args, seconds):
         command = [sys.executable, __file__, "--way", way, "--models", name]
         for option in ("batch", "threads", "budget"):
             command += [f"--{option}", str(getattr(args, option))]
         self.way, self.samples = way, []
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "start_new_session": True}
         self.process = subprocess.Popen(command, text=True, env=os.environ | {"CUDA_VISIBLE_DEVICES": ""}, **pipes)
-        self.row = self.answer() or {"failed": True}
+        self.row = self.answer(seconds) or {"failed": True}
 
-    def answer(self):
-        """None where the process has ended; what it said is on the error stream."""
+    def answer(self, seconds=None):
+        """None where the process has ended, or is ended since it takes longer; what it said is on the error stream."""
+        if not select.select([self.process.stdout], [], [], seconds)[0]:
+            os.killpg(self.process.pid, signal.SIGKILL)  # and the compilers that it has started
         line = self.process.stdout.readline()
         return json.loads(line) if line else None
 
@@ -143,10 +148,11 @@ class Worker:
         self.process.wait()
 
 
-def measure(name, args):
-    workers = []
-    for way in args.ways.split(","):
-        workers.append(Worker(way, name, args))
+def measure(name, args, seconds):
+    workers, ways = [], args.ways.split(",")
+    end = None if seconds is None else time.monotonic() + seconds - args.rounds * len(ways) * (args.seconds + 0.5)
+    for way in ways:
+        workers.append(Worker(way, name, args, None if end is None else max(end - time.monotonic(), 0)))
         print(name, way, {key: value for key, value in workers[-1].row.items() if key != "table"}, flush=True)
     alive = [one for one in workers if "failed" not in one.row]
     for turn in range(args.rounds):
@@ -181,18 +187,19 @@ def main():
     parser.add_argument("--budget", type=float, default=0, help="seconds of search a model, for each of ours")
     parser.add_argument("--rounds", type=int, default=4, help="turns of each way")
     parser.add_argument("--seconds", type=float, default=0.5, help="of a turn")
+    parser.add_argument("--deadline", type=float, help="seconds for all models; without, as long as it takes")
     parser.add_argument("--json", help="a file; models that it has already stay")
     parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)  # be a worker
     args = parser.parse_args()
     if args.way:
         args.answers, sys.stdout = sys.stdout, sys.stderr
         return work(args)
-    rows = []
+    rows, names, end = [], args.models.split(","), time.monotonic() + (args.deadline or 0)
     if args.json and os.path.exists(args.json):
         with open(args.json, encoding="utf-8") as file:
             rows = json.load(file)["rows"]
-    for name in args.models.split(","):
-        row = measure(name, args)
+    for i, name in enumerate(names):
+        row = measure(name, args, (end - time.monotonic()) / (len(names) - i) if args.deadline else None)
         rows = [one for one in rows if one["model"] != name] + [row]
         if args.json and args.rounds:
             environment = {"date": f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%dT%H:%M:%SZ}", "torch": torch.__version__}
