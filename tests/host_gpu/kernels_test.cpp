@@ -69,11 +69,13 @@ std::vector<std::string> modes() {
 }
 
 // Lines of kernels that the others seldom come to (coverage.py): tiles within a row, rows of an odd width,
-// and matrices to transpose that move by 8 bytes. general_sm80 has no such lines, and takes a minute of them.
+// matrices to transpose that move by 8 bytes, and planes of less than 16. general_sm80 has no such lines, and
+// takes a minute of them.
 std::vector<ConvProblem> seldom_lines(std::string_view algorithm) {
   if (algorithm == "general_sm80") return {};
   return {tf32("mb1ic3ih8iw800oc32kh3sh4ph1"), tf32("mb1ic3ih9iw13oc12kh3ph1"),
-          parse_problem("mb1ic64ih14oc64kh3ph1 dtype=bf16 precision=bf16")};
+          parse_problem("mb1ic64ih14oc64kh3ph1 dtype=bf16 precision=bf16"),
+          parse_problem("mb1ic24ih4oc24kh3 dtype=f16 precision=fp16 dir=bwd_w")};
 }
 
 // A problem's outputs on integers, with tensors that begin so many elements off every alignment.

@@ -1,7 +1,11 @@
 // Tests the parts that the algorithms with kernels of our own share: the order of candidates, and refusals.
 #include "cuda/launch/kernel_algorithm.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
 
 #include "cuda/launch/bare_residues.h"
 #include "kernel_expectations.h"
@@ -57,6 +61,41 @@ TEST(KernelAlgorithm, CountsWhatNoTapMeets) {
   const TileWork work = gemm.work(problem, gpu(), gemm.candidates(problem, gpu()).front());
   EXPECT_EQ(work.conversions, 1);
   EXPECT_EQ(work.converted_bytes, 0.75 * 2 * 2 * 64 * 16 * 16);
+}
+
+// What cuTensorMapEncode refuses, of images of a few pixels too.
+std::string refused_by_the_driver(const TensorMapLayout& map) {
+  for (const std::uint64_t extent : map.extents)
+    if (extent == 0 || extent > 1ULL << 32) return fmt::format("an extent of {}", extent);
+  for (const std::uint64_t stride : map.strides)
+    if (stride % 16 != 0 || stride >= 1ULL << 40) return fmt::format("a stride of {} bytes", stride);
+  for (const std::uint32_t side : map.box)
+    if (side == 0 || (!map.walk && side > 256)) return fmt::format("a box of {}", side);
+  return {};
+}
+
+TEST(KernelAlgorithm, DescribesTensorsThatTheDriverTakes) {
+  std::vector<ConvProblem> problems = random_layers(200);
+  for (const char* layer :
+       {"mb1ic24ih4oc24kh3", "mb4ic8ih2iw3oc8kh1kw1", "mb2ic72ih1oc72kh1", "mb2ic8ih3oc8kh3ph1"})
+    for (const char* type : {" dtype=bf16 precision=bf16", " precision=tf32"})
+      for (const char* layout : {" layout=nchw", " layout=nhwc"})
+        for (const char* direction : {"", " dir=bwd_d bias=0", " dir=bwd_w"})
+          problems.push_back(parse_problem(std::string(layer) + type + layout + direction));
+  int maps = 0;
+  for (const auto* algorithm : own_algorithms())
+    for (const ConvProblem& problem : supported(*algorithm, gpu(), problems))
+      for (const Step& step :
+           algorithm->plan(problem, gpu(), algorithm->candidates(problem, gpu()).front()).run)
+        if (const auto* launch = std::get_if<KernelLaunch>(&step))
+          for (const Argument& argument : launch->arguments)
+            if (const auto* all = std::get_if<TensorMaps>(&argument))
+              for (const TensorMapGroup& group : all->groups)
+                for (const TensorMapLayout& map : group.maps) {
+                  EXPECT_EQ(refused_by_the_driver(map), "") << algorithm->name() << " " << to_string(problem);
+                  ++maps;
+                }
+  EXPECT_GT(maps, 100);
 }
 
 }  // namespace

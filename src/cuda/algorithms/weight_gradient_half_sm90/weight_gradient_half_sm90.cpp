@@ -110,8 +110,9 @@ TensorMaps maps_of(const WeightGradientHalfSm90& kernel) {
   constexpr std::string_view kMaps = "convtune::weight_gradient_half_sm90::Maps";
   if (kernel.planes) {
     const auto planes_of = [&](int channels, int frames, int of_frame, ElementType type) {
-      // Images are copied without a map, and this one is not read.
-      if (!kernel.has_whole_planes()) channels *= of_frame / 8, of_frame = 8;
+      // Images are copied without a map, and this one is not read. Channels come in eights, planes may be
+      // less.
+      if (!kernel.has_whole_planes()) channels = channels / 8 * of_frame, of_frame = 8;
       const std::uint64_t plane = 2 * wide(of_frame), channel = plane * wide(frames);
       const auto columns = static_cast<std::uint32_t>(kernel.kPiece * kernel.slice_pieces());
       return TensorMapLayout{
