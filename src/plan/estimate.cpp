@@ -18,10 +18,11 @@ namespace {
 
 void estimate(CandidateEstimate& one, const ConvProblem& problem, const Target& target,
               const cuda::KernelAlgorithm& algorithm) {
+  const DeviceInfo device = device_of(target);
   const TimeEstimate time =
-      estimate_time(target, algorithm.work(problem, device_of(target), one.config),
+      estimate_time(target, algorithm.work(problem, device, one.config),
                     {one.threads, one.spill_bytes, static_cast<double>(one.blocks), one.occupancy.blocks});
-  one.estimate_us = time.us;
+  one.estimate_us = time.us + algorithm.later_parts_us(problem, device, one.config);
   one.bound = time.bound;
 }
 

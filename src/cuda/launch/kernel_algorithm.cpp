@@ -114,18 +114,26 @@ Support KernelAlgorithm::takes_any_layout(const ConvProblem& problem, const Devi
 
 std::optional<double> KernelAlgorithm::estimated_us(const ConvProblem& problem, const DeviceInfo& device,
                                                     const Config& config) const {
-  const std::vector<Computed> all = parts(problem);
+  return us_of(computed(problem), work(problem, device, config), device, config) +
+         later_parts_us(problem, device, config);
+}
+
+double KernelAlgorithm::later_parts_us(const ConvProblem& problem, const DeviceInfo& device,
+                                       const Config& config) const {
   double us = 0;
-  for (const Computed& part : all) {
-    const LaunchPlan plan = launch_plan(part, device, config);
-    const KernelLaunch& launch = plan.kernel_launch();
-    const TileWork counted =
-        &part == &all.front() ? work(problem, device, config) : work_of_part(part, device, config);
-    us += estimate_time(target_of(device), counted,
-                        {static_cast<int>(launch.block.x), 0, launch.blocks(), plan.resident_blocks})
-              .us;
-  }
+  const std::vector<Computed> all = parts(problem);
+  for (std::size_t i = 1; i < all.size(); ++i)
+    us += us_of(all[i], work_of_part(all[i], device, config), device, config);
   return us;
+}
+
+double KernelAlgorithm::us_of(const Computed& part, const TileWork& counted, const DeviceInfo& device,
+                              const Config& config) const {
+  const LaunchPlan plan = launch_plan(part, device, config);
+  const KernelLaunch& launch = plan.kernel_launch();
+  return estimate_time(target_of(device), counted,
+                       {static_cast<int>(launch.block.x), 0, launch.blocks(), plan.resident_blocks})
+      .us;
 }
 
 Support KernelAlgorithm::accepts(const ConvProblem& problem, const DeviceInfo& device,

@@ -54,8 +54,10 @@ class KernelAlgorithm : public Algorithm {
   // Names the order of the packed weights, for a config that it accepts: equal for two plans whose weights
   // are packed to the same bytes. Empty: nobody knows.
   virtual std::string packed_order(const ConvProblem&, const DeviceInfo&, const Config&) const { return {}; }
-  // Returns the kernel's work, counted, for a config that it accepts.
+  // Returns the kernel's work, counted, for a config that it accepts: that of the first part, and the model's
+  // time for the others.
   TileWork work(const ConvProblem&, const DeviceInfo&, const Config&) const;
+  double later_parts_us(const ConvProblem&, const DeviceInfo&, const Config&) const;
 
  protected:
   // Returns true for a kernel that exists in NHWC alone. It takes half precision in NCHW nevertheless: the
@@ -96,6 +98,7 @@ class KernelAlgorithm : public Algorithm {
   TileWork work_of_part(const Computed&, const DeviceInfo&, const Config&) const;
 
  private:
+  double us_of(const Computed& part, const TileWork&, const DeviceInfo&, const Config&) const;
   const std::string name_;
 };
 

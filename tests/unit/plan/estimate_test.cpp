@@ -52,6 +52,22 @@ TEST(Estimate, OnlyWhatWasAskedFor) {
             std::string::npos);
 }
 
+// dx of 3x3 with strides of 2 is four launches of this kernel, and one of another.
+TEST(Estimate, CountsAllPartsOfAGradient) {
+  if (!cuda::has_nvrtc()) GTEST_SKIP() << cuda::describe_nvrtc();
+  const ConvProblem problem =
+      parse_problem("mb64ic128ih56oc128kh3sh2ph1 precision=bf16 layout=nhwc dtype=bf16 dir=bwd_d bias=0");
+  const Target target = find_target("h200");
+  TargetPlanOptions options;
+  options.algorithm = "implicit_gemm_half_sm90";
+  options.candidates = 1;
+  const TargetPlan plan = plan_for_target(problem, target, options);
+  ASSERT_EQ(plan.candidates.size(), 1u);
+  const auto expected = find_algorithm(Device::Kind::cuda, options.algorithm)
+                            .estimated_us(problem, device_of(target), plan.candidates[0].config);
+  EXPECT_NEAR(plan.candidates[0].estimate_us, expected.value(), 0.03 * expected.value());
+}
+
 TEST(Estimate, SaysWhyNothingRuns) {
   if (!cuda::has_nvrtc()) GTEST_SKIP() << cuda::describe_nvrtc();
   TargetPlanOptions options;
