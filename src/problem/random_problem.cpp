@@ -260,6 +260,10 @@ ConvProblem random_problem_like(const ConvProblem& layer, std::uint64_t seed, st
       problem.dilation_h * (problem.r - 1) + 1 - problem.pad_top - problem.pad_bottom, 1);
   const std::int64_t least_w = std::max<std::int64_t>(
       problem.dilation_w * (problem.s - 1) + 1 - problem.pad_left - problem.pad_right, 1);
+  if (problem.has_depth())
+    problem.d = std::max<std::int64_t>(
+                    problem.dilation_d * (problem.t - 1) + 1 - problem.pad_front - problem.pad_back, 1) +
+                drawn.d;
   const bool even = index % 2 == 0;
   const auto resize = [&](std::int64_t h, std::int64_t w) {
     problem.h = std::max(even ? eights(h) : h, least_h), problem.w = std::max(even ? eights(w) : w, least_w);

@@ -18,7 +18,7 @@ ConvProblem random_problem(std::uint64_t seed, std::uint64_t index, double max_m
 // directions, a residual, eager rounding, the other activations.
 ConvProblem random_problem_of_any_kind(std::uint64_t seed, std::uint64_t index, double max_macs = 3e5);
 
-// As above, in 2-D with the filter, stride, dilation, padding and kind of groups of `layer`: what kernels for
+// As above, with the axes, filter, stride, dilation, padding and kind of groups of `layer`: what kernels for
 // few shapes take, which hardly any draw has. Many channels, and half of the images, come in eights.
 ConvProblem random_problem_like(const ConvProblem& layer, std::uint64_t seed, std::uint64_t index,
                                 double max_macs = 3e6);

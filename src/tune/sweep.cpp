@@ -27,9 +27,10 @@ ConvProblem draw_problem(std::uint64_t seed, std::uint64_t index, const SweptDev
   for (std::uint64_t attempt = 0; attempt < kDraws; ++attempt) {
     const std::uint64_t bits = random_bits(seed, attempt);
     const std::vector<ConvProblem>& cases = suites()[bits % suites().size()].problems;
-    drawn = attempt == 0       ? random_problem_of_any_kind(seed, index)
-            : attempt % 2 == 0 ? random_problem_of_any_kind(bits, index)
-                               : random_problem_like(cases[bits / 64 % cases.size()], bits, index);
+    const bool is_like_a_case = attempt % 2 != 0 && !options.algorithm.empty();
+    drawn = attempt == 0     ? random_problem_of_any_kind(seed, index)
+            : is_like_a_case ? random_problem_like(cases[bits / 64 % cases.size()], bits, index)
+                             : random_problem_of_any_kind(bits, index);
     if (options.dtype) drawn.dtype = *options.dtype;
     if (options.layout) drawn.layout = *options.layout;
     drawn = resolve(drawn, on.of_f32);

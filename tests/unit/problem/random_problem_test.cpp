@@ -117,7 +117,8 @@ TEST(RandomProblem, LikeALayerKeepsWhatKernelsAreMadeFor) {
         EXPECT_EQ(problem, random_problem_like(layer, 1, index));
         EXPECT_TRUE(problem.name.empty());
         ConvProblem same = layer;  // but for what is drawn
-        same.n = problem.n, same.c = problem.c, same.h = problem.h, same.w = problem.w, same.k = problem.k;
+        same.n = problem.n, same.c = problem.c, same.d = problem.d, same.h = problem.h;
+        same.w = problem.w, same.k = problem.k;
         same.groups = problem.groups, same.dtype = problem.dtype, same.layout = problem.layout;
         same.precision = problem.precision, same.direction = problem.direction, same.bias = problem.bias;
         same.residual = problem.residual, same.activation = problem.activation, same.alpha = problem.alpha;
