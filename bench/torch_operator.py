@@ -3,6 +3,7 @@
     python bench/torch_operator.py [cpu|cuda] [--rounds 5]
 
 A problem so small that the host's time is nearly all there is (on a CPU the kernel's own time is in it: the row "kernel").
+conv_gradients and "packs" are what the graphs of a step of training call: gradients, and a forward that packs its weight.
 Each round is a fresh process of each kind, in turn; a number is the median over rounds of the least mean of a
 loop, in microseconds a call. The rows of compiled models are a forward over its convolutions, all else included.
 """
@@ -30,6 +31,30 @@ def least_us(call, count, synchronize):
         found.append((time.perf_counter() - begin) / count * 1e6)
         synchronize()
     return min(found)
+
+
+def step_rows(x, w, how, synchronize):
+    """What the graphs of a step call, beside PyTorch's own."""
+    import torch
+
+    import convtune
+    from convtune.torch.backward import conv_gradients, gradient_problem, pytorch_gradients, text_of
+    from convtune.torch.how import How
+    from convtune.torch.run import choice_line
+
+    how, device, rows = How(*how), "cuda:0" if x.is_cuda else "cpu", {}
+    forward, packs = torch.ops.convtune.conv2d_forward.default, How(*how.geometry, reuse=False).text
+    rows["conv2d_forward that packs"] = least_us(lambda: forward(x, w, None, None, packs), 200, synchronize)
+    for of, mask in (("x", (True, False, False)), ("w", (False, True, False)), ("xw", (True, True, False))):
+        lines = []
+        for one in of:
+            problem = gradient_problem(one, x, w, how)
+            plan = convtune.Convolution(problem, device, "ours").plan
+            lines.append(choice_line(device, problem, problem, plan.algorithm, plan.config))
+        text, name = text_of(None, How(*how.geometry, choices="\n".join(lines)), mask), " and ".join(f"d{one}" for one in of)
+        rows[f"aten.convolution_backward, {name}"] = least_us(lambda: pytorch_gradients(x, x, w, None, how, mask), 200, synchronize)
+        rows[f"conv_gradients, {name}"] = least_us(lambda: conv_gradients(x, x, w, text), 200, synchronize)
+    return rows
 
 
 def measure(device):
@@ -67,6 +92,7 @@ def measure(device):
         )
         if not gpu:
             rows["convtune.conv2d"] = least_us(lambda: convtune.conv2d(x, w, own, padding=1), 200, synchronize)
+        rows.update(step_rows(x, w, how, synchronize))
         layers = [torch.nn.Conv2d(16, 16, 3, padding=1) for _ in range(CONVOLUTIONS)]
         model = torch.nn.Sequential(*layers).eval().to(device, dtype)
         if gpu:

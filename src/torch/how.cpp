@@ -53,4 +53,10 @@ How read_how(std::string_view text) {
   return how;
 }
 
+bool packs_anew(std::string_view text) {
+  std::string_view said = text.substr(0, text.find_first_of("\n\x1e"));
+  if (said.ends_with(kEager)) said.remove_suffix(kEager.size());
+  return said.ends_with(" pack");
+}
+
 }  // namespace convtune::torch

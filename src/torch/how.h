@@ -37,5 +37,7 @@ std::vector<std::string> split(std::string_view text, char separator);
 
 // Throws std::runtime_error where it is no such text.
 How read_how(std::string_view text);
+// True of a text that says "pack".
+bool packs_anew(std::string_view text);
 
 }  // namespace convtune::torch

@@ -115,13 +115,4 @@ std::vector<std::int64_t> Table::owners() {
   return found;
 }
 
-Tensor run_if_ready(const Call& call) {
-  Form x;
-  if (!read_form(call.x, x) || !is_served(x)) return {};
-  void* const stream = current_stream(x);
-  if (is_capturing(x, stream)) return {};
-  const auto entry = Table::of_process().find(call, x, stream);
-  return entry ? run(entry->launch, call.x, call.residual) : Tensor{};
-}
-
 }  // namespace convtune::torch

@@ -84,7 +84,4 @@ class Table {
   std::unordered_map<std::int64_t, const void*> weight_of_;  // by owner
 };
 
-// y, where that call is ready and no CUDA graph records it; else none.
-Tensor run_if_ready(const Call& call);
-
 }  // namespace convtune::torch

@@ -1,5 +1,5 @@
-// convtune::conv2d_forward for PyTorch's dispatcher, all registrations, and what the Python package calls of
-// this library.
+// convtune::conv2d_forward and convtune::conv_gradients for PyTorch's dispatcher, all registrations, and what
+// the Python package calls of this library.
 #include <atomic>
 #include <mutex>
 #include <stdexcept>
@@ -13,8 +13,10 @@
 #include "torch/preparing.h"
 #include "torch/python.h"
 #include "torch/python_call.h"
+#include "torch/ready.h"
 #include "torch/running.h"
 #include "torch/stack.h"
+#include "torch/step_calls.h"
 
 namespace convtune::torch {
 
@@ -56,13 +58,12 @@ Unowned& unowned() {
 thread_local std::int64_t offered = 0;  // by Python, last
 thread_local std::string python_said;   // why its kernel failed
 
-void call_python(Arguments& arguments, const void* weight) {
+void call_python(Arguments& arguments, const char* name) {
   Value* const stack = arguments.hand_on();
   offered = 0;
   python_said.clear();
-  if (shim->call_dispatcher("convtune::conv2d_python", "", stack, kVersion) != 0)
-    throw std::runtime_error(python_said.empty() ? "convtune::conv2d_python failed" : python_said);
-  if (offered != 0 && !Table::of_process().holds(offered)) unowned().insert(weight);
+  if (shim->call_dispatcher(name, "", stack, kVersion) != 0)
+    throw std::runtime_error(python_said.empty() ? std::string(name) + " failed" : python_said);
 }
 
 void conv2d_forward(Value* stack, std::uint64_t count, std::uint64_t) {
@@ -71,8 +72,11 @@ void conv2d_forward(Value* stack, std::uint64_t count, std::uint64_t) {
   {
     const Call call = read(stack);
     y = run_if_ready(call);
-    if (!y && has_package && !unowned().contains(identity(call.weight)))
-      return call_python(arguments, identity(call.weight));
+    if (const void* const weight = identity(call.weight); !y && has_package && !unowned().contains(weight)) {
+      call_python(arguments, "convtune::conv2d_python");
+      if (offered != 0 && !Table::of_process().holds(offered)) unowned().insert(weight);
+      return;
+    }
     if (!y) y = run(prepare(call)->launch, call.x, call.residual);
   }
   arguments.free();
@@ -85,6 +89,20 @@ void conv2d_ready(Value* stack, std::uint64_t count, std::uint64_t) {
   Tensor y = run_if_ready(read(stack));
   arguments.free();
   stack[0] = y ? boxed(as_value(y.release())) : 0;
+}
+
+void conv_gradients(Value* stack, std::uint64_t count, std::uint64_t) {
+  Arguments arguments(stack, count, 3);
+  Gradients made;
+  if (!gradients_if_known(as_tensor(stack[0]), as_tensor(stack[1]), as_tensor(stack[2]), as_text(stack[3]),
+                          made))
+    return call_python(arguments, "convtune::conv_gradients_python");
+  arguments.free();
+  for (std::size_t i = 0; i < made.size(); ++i) {
+    TensorHandle gradient = made[i].release();
+    if (!gradient) check(shim->new_undefined_tensor(&gradient), "new_uninitialized_tensor");
+    stack[i] = as_value(gradient);
+  }
 }
 
 // ---- Registration ----
@@ -100,9 +118,25 @@ std::string registered(bool defined) {
     if (shim->library_init_impl("convtune", key, __FILE__, __LINE__, &library) != 0 ||
         shim->library_impl(library, "conv2d_forward", conv2d_forward, kVersion) != 0 ||
         shim->library_impl(library, "conv2d_packed", conv2d_packed, kVersion) != 0 ||
-        (defined && shim->library_impl(library, "conv2d_ready", conv2d_ready, kVersion) != 0))
+        (defined && (shim->library_impl(library, "conv2d_ready", conv2d_ready, kVersion) != 0 ||
+                     shim->library_impl(library, "conv_gradients", conv_gradients, kVersion) != 0)))
       return "PyTorch does not take the operators' kernels: are there others?";
   return {};
+}
+
+// ---- Offers ----
+
+// A tensor by its address in C++.
+TensorHandle handle_of(const void* const& tensor) {
+  return reinterpret_cast<TensorHandle>(const_cast<const void**>(&tensor));
+}
+
+// False where PyTorch does not tell its setting of precision, or a tensor is none of those that are taken.
+bool read_key(StepCall& call, const char* how, bool any_precision) {
+  const Precision set = any_precision ? Precision{Entry::kAnyPrecision, true} : float32_precision();
+  call.how = how;
+  call.precision = set.number;
+  return set.known;
 }
 
 }  // namespace
@@ -166,6 +200,65 @@ CONVTUNE_API bool convtune_torch_offer(std::int64_t owner, const void* x, const 
   }
 }
 
+// As above, of a call that packs its weights: `owner` is nobody, and the convolution lives until all is
+// cleared.
+CONVTUNE_API bool convtune_torch_offer_forward(const void* x, const void* weight, const void* bias,
+                                               const void* residual, const void* y, const char* how,
+                                               const convtune_convolution* convolution, bool last,
+                                               bool transposed, bool any_precision) {
+  try {
+    auto call = std::make_shared<StepCall>();
+    auto& [of_x, of_weight, of_bias, of_residual] = call->tensors;
+    Launch& launch = call->forward.launch;
+    if (!read_key(*call, how, any_precision) || !read_form(handle_of(x), of_x) ||
+        !read_form(handle_of(weight), of_weight) || (bias && !read_row(handle_of(bias), of_bias)) ||
+        (residual && !read_form(handle_of(residual), of_residual)) || !read_form(handle_of(y), launch.y))
+      return false;
+    launch.convolution = convolution;
+    launch.x = of_x, launch.residual = of_residual;
+    launch.last = last, launch.transposed = transposed;
+    call->forward.weight = of_weight;
+    StepCalls::of_process().add(std::move(call));
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+// Gradients that Python has planned and run. What was not asked is null: dx with its convolution, and dw with
+// its own; dbias also alone. `last`: the kernel's images lie channels last.
+CONVTUNE_API bool convtune_torch_offer_gradients(const void* dy, const void* x, const void* weight,
+                                                 const void* dx, const void* dw, const void* dbias,
+                                                 const char* how, const convtune_convolution* of_x,
+                                                 bool of_x_last, const convtune_convolution* of_w,
+                                                 bool of_w_last, bool transposed, bool any_precision) {
+  try {
+    auto call = std::make_shared<StepCall>();
+    auto& [form_of_dy, form_of_x, form_of_weight, none] = call->tensors;
+    if (!read_key(*call, how, any_precision) || !read_form(handle_of(dy), form_of_dy) ||
+        !read_form(handle_of(x), form_of_x) || !read_form(handle_of(weight), form_of_weight))
+      return false;
+    PackedAnew& image = call->of_x;
+    WeightGradient& taps = call->of_weight;
+    if (of_x) {
+      if (!read_form(handle_of(dx), image.launch.y)) return false;
+      image.launch.convolution = of_x;
+      image.launch.x = form_of_dy;
+      image.launch.last = of_x_last, image.launch.transposed = !transposed;
+      image.weight = form_of_weight;
+    }
+    if (of_w) {
+      if (!read_form(handle_of(dw), taps.dw) || (dbias && !read_row(handle_of(dbias), taps.dbias)))
+        return false;
+      taps.convolution = of_w;
+      taps.last = of_w_last, taps.exchanged = transposed;
+    }
+    StepCalls::of_process().add(std::move(call));
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
 CONVTUNE_API void convtune_torch_drop(std::int64_t owner) {
   Table::of_process().drop(owner);
 }
@@ -173,6 +266,7 @@ CONVTUNE_API void convtune_torch_drop(std::int64_t owner) {
 CONVTUNE_API void convtune_torch_clear(void) {
   forget_plans();
   for (const std::int64_t owner : Table::of_process().owners()) Table::of_process().drop(owner);
+  StepCalls::of_process().clear();
 }
 // New references to functions of Python's, as python_call.h has them; null where there are none.
 CONVTUNE_API void* convtune_torch_python_call(void) {
@@ -209,6 +303,10 @@ CONVTUNE_API bool convtune_torch_learn_storage(const void* one, const void* of_o
 // How many calls are ready.
 CONVTUNE_API std::int64_t convtune_torch_size(void) {
   return static_cast<std::int64_t>(Table::of_process().owners().size());
+}
+// How many of those that pack their weights.
+CONVTUNE_API std::int64_t convtune_torch_step_size(void) {
+  return StepCalls::of_process().size();
 }
 // Why Python's kernel fails, in this thread's call.
 CONVTUNE_API void convtune_torch_fail(const char* why) {

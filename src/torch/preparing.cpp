@@ -170,15 +170,6 @@ std::shared_ptr<const Entry> prepare(const Call& call) {
                         launch.residual.dtype != x.dtype || !launch.residual.on_device_of(x)))
     refuse("the residual must be of the output's shape and type, on its device");
 
-  Tensor of_weight;
-  const TensorHandle w = lying(call.weight, weight, dense(weight, false), of_weight);
-  Form bytes;
-  bytes.sizes = {1, 1, 1, 1, static_cast<std::int64_t>(convtune_packed_bytes(launch.convolution))};
-  bytes = dense(bytes, false);
-  bytes.dtype = shim->uint8, bytes.device_type = x.device_type, bytes.device_index = x.device_index;
-  Tensor packed = Tensor::empty(bytes);  // PyTorch aligns it to 64 bytes on a CPU, to 512 on a GPU
-  launch.packed = address(packed.get());
-
   const bool watched =
       how.reuse && !capturing && counts_versions(call.weight) && (!call.bias || counts_versions(call.bias));
   entry->weight_sizes = weight.sizes;
@@ -191,10 +182,10 @@ std::shared_ptr<const Entry> prepare(const Call& call) {
         entry->kept.push_back(Tensor::holding_memory_of(tensor));
       }
   }
-  check_face(convtune_pack(launch.convolution, address(w), call.bias ? address(call.bias) : nullptr,
-                           address(packed.get()), launch.stream));
-  entry->kept.push_back(std::move(packed));
-  if (of_weight) entry->kept.push_back(std::move(of_weight));
+  Packed packed = pack(launch.convolution, call.weight, weight, call.bias, launch.stream);
+  launch.packed = address(packed.memory.get());
+  entry->kept.push_back(std::move(packed.memory));
+  if (packed.weight) entry->kept.push_back(std::move(packed.weight));
   entry->how = call.how;
   if (how.precision == "auto" && float32 && on_gpu) entry->precision = float32_precision().number;
   if (watched) {

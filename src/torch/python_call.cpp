@@ -6,8 +6,8 @@
 #include <exception>
 #include <string_view>
 
-#include "torch/operator_table.h"
 #include "torch/python.h"
+#include "torch/ready.h"
 
 namespace convtune::torch {
 

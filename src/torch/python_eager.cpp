@@ -8,9 +8,9 @@
 #include <exception>
 #include <string_view>
 
-#include "torch/operator_table.h"
 #include "torch/python.h"
 #include "torch/python_call.h"
+#include "torch/ready.h"
 
 namespace convtune::torch {
 

@@ -1,6 +1,7 @@
 #include "torch/running.h"
 
 #include <stdexcept>
+#include <utility>
 
 namespace convtune::torch {
 
@@ -45,9 +46,28 @@ std::int32_t c_dtype(std::int32_t dtype) {
 
 TensorHandle lying(TensorHandle tensor, const Form& form, const Form& wanted, Tensor& made) {
   if (lies_as(form, wanted) && (reinterpret_cast<std::uintptr_t>(address(tensor)) & 3) == 0) return tensor;
-  made = Tensor::empty(wanted);
-  copy(made.get(), tensor);
+  made = copied(tensor, wanted);
   return made.get();
+}
+
+Tensor copied(TensorHandle tensor, const Form& wanted) {
+  Tensor made = Tensor::empty(wanted);
+  copy(made.get(), tensor);
+  return made;
+}
+
+Packed pack(const convtune_convolution* convolution, TensorHandle weight, const Form& form, TensorHandle bias,
+            void* stream) {
+  Packed packed;
+  const TensorHandle w = lying(weight, form, dense(form, false), packed.weight);
+  Form bytes = form;
+  bytes.sizes = {1, 1, 1, 1, static_cast<std::int64_t>(convtune_packed_bytes(convolution))};
+  bytes = dense(bytes, false);
+  bytes.dtype = shim->uint8;
+  packed.memory = Tensor::empty(bytes);  // PyTorch aligns it to 64 bytes on a CPU, to 512 on a GPU
+  check_face(convtune_pack(convolution, address(w), bias ? address(bias) : nullptr,
+                           address(packed.memory.get()), stream));
+  return packed;
 }
 
 Tensor run(const Launch& launch, TensorHandle x, TensorHandle residual) {
@@ -65,10 +85,7 @@ Tensor run(const Launch& launch, TensorHandle x, TensorHandle residual) {
   check_face(residual || launch.transposed
                  ? convtune_run_tensors(launch.convolution, &tensors, launch.packed, launch.stream)
                  : convtune_run(launch.convolution, tensors.x, launch.packed, tensors.y, launch.stream));
-  if (as_asked) return y;
-  Tensor answer = Tensor::empty(launch.y);
-  copy(answer.get(), y.get());
-  return answer;
+  return as_asked ? std::move(y) : copied(y.get(), launch.y);
 }
 
 }  // namespace convtune::torch

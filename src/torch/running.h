@@ -20,6 +20,15 @@ struct Launch {
 
 // A tensor that lies as `wanted`, for a kernel to read: itself, or a copy, which `made` owns.
 TensorHandle lying(TensorHandle tensor, const Form& form, const Form& wanted, Tensor& made);
+// A copy that lies as `wanted`.
+Tensor copied(TensorHandle tensor, const Form& wanted);
+
+// Weights packed now, queued on the stream; and the copy of the weight that this took, or none.
+struct Packed {
+  Tensor memory, weight;
+};
+Packed pack(const convtune_convolution* convolution, TensorHandle weight, const Form& form, TensorHandle bias,
+            void* stream);
 
 // y, queued on the stream.
 Tensor run(const Launch& launch, TensorHandle x, TensorHandle residual);

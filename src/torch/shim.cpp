@@ -51,6 +51,7 @@ Found look() {
   need(to.get_data_ptr, "aoti_torch_get_data_ptr");
   need(to.new_tensor_handle, "aoti_torch_new_tensor_handle");
   need(to.delete_tensor_object, "aoti_torch_delete_tensor_object");
+  need(to.new_undefined_tensor, "aoti_torch_new_uninitialized_tensor");
   need(to.empty_strided, "aoti_torch_empty_strided");
   need(to.string_c_str, "torch_string_c_str");
   need(to.string_length, "torch_string_length");

@@ -47,6 +47,7 @@ struct Shim {
   Status (*get_data_ptr)(TensorHandle, void** data);
   Status (*new_tensor_handle)(TensorHandle, TensorHandle* another);
   Status (*delete_tensor_object)(TensorHandle);
+  Status (*new_undefined_tensor)(TensorHandle* made);
   Status (*empty_strided)(std::int64_t dimensions, const std::int64_t* sizes, const std::int64_t* strides,
                           std::int32_t dtype, std::int32_t device_type, std::int32_t device_index,
                           TensorHandle* made);

@@ -39,11 +39,12 @@ inline std::string_view as_text(Value value) {
   return {text, length};
 }
 
-// The arguments are the kernel's to free: of our operators two tensors, then optional ones, and a text as the
-// last.
+// The arguments are the kernel's to free: of our operators two tensors or so, then optional ones, and a text
+// as the last.
 class Arguments {
  public:
-  Arguments(Value* stack, std::uint64_t count) : stack_(stack), count_(count) {}
+  Arguments(Value* stack, std::uint64_t count, std::uint64_t tensors = 2)
+      : stack_(stack), count_(count), tensors_(tensors) {}
   Arguments(const Arguments&) = delete;
   Arguments& operator=(const Arguments&) = delete;
   ~Arguments() { free(); }
@@ -51,9 +52,8 @@ class Arguments {
   void free() {
     Value* const stack = hand_on();
     if (!stack) return;
-    shim->delete_tensor_object(as_tensor(stack[0]));
-    shim->delete_tensor_object(as_tensor(stack[1]));
-    for (std::uint64_t i = 2; i + 1 < count_; ++i)
+    for (std::uint64_t i = 0; i < tensors_; ++i) shim->delete_tensor_object(as_tensor(stack[i]));
+    for (std::uint64_t i = tensors_; i + 1 < count_; ++i)
       if (auto* const box = reinterpret_cast<Value*>(stack[i])) {
         shim->delete_tensor_object(as_tensor(*box));
         if (shim->delete_stable_ivalue)
@@ -68,7 +68,7 @@ class Arguments {
 
  private:
   Value* stack_;
-  std::uint64_t count_;
+  std::uint64_t count_, tensors_;
 };
 
 }  // namespace convtune::torch

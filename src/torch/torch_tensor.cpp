@@ -17,7 +17,7 @@ void place(const std::int64_t* numbers, std::int64_t axes, Sizes& to) {
 // Copies those that a tensor of so many axes has.
 void pick(const Sizes& from, std::int64_t axes, std::int64_t* numbers) {
   std::copy_n(from.begin(), 2, numbers);
-  std::copy_n(from.end() - axes, axes, numbers + 2);
+  if (axes > 0) std::copy_n(from.end() - axes, axes, numbers + 2);
 }
 
 // The number of axes of the tensor's image; 0 where it is none.
@@ -25,6 +25,13 @@ std::int32_t read_axes(TensorHandle tensor) {
   std::int64_t dimensions = 0;
   check(shim->get_dim(tensor, &dimensions), "get_dim");
   return dimensions >= 3 && dimensions <= 5 ? static_cast<std::int32_t>(dimensions - 2) : 0;
+}
+
+// Of what type it is, and where.
+void read_kind(TensorHandle tensor, Form& form) {
+  check(shim->get_dtype(tensor, &form.dtype), "get_dtype");
+  check(shim->get_device_type(tensor, &form.device_type), "get_device_type");
+  check(shim->get_device_index(tensor, &form.device_index), "get_device_index");
 }
 
 }  // namespace
@@ -53,9 +60,20 @@ bool read_form(TensorHandle tensor, Form& form) {
   form.strides.fill(0);
   place(sizes, form.axes, form.sizes);
   place(strides, form.axes, form.strides);
-  check(shim->get_dtype(tensor, &form.dtype), "get_dtype");
-  check(shim->get_device_type(tensor, &form.device_type), "get_device_type");
-  check(shim->get_device_index(tensor, &form.device_index), "get_device_index");
+  read_kind(tensor, form);
+  return true;
+}
+
+bool read_row(TensorHandle tensor, Form& form) {
+  std::int64_t dimensions = 0, *sizes = nullptr, *strides = nullptr;
+  check(shim->get_dim(tensor, &dimensions), "get_dim");
+  check(shim->get_sizes(tensor, &sizes), "get_sizes");
+  check(shim->get_strides(tensor, &strides), "get_strides");
+  if (dimensions != 1 || (sizes[0] > 1 && strides[0] != 1)) return false;
+  form.axes = -1;
+  form.sizes = {sizes[0], 1, 1, 1, 1};
+  form.strides = {1, 0, 0, 0, 0};
+  read_kind(tensor, form);
   return true;
 }
 

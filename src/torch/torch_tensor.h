@@ -16,7 +16,7 @@ using Sizes = std::array<std::int64_t, 5>;
 // How a tensor lies: two that are equal here differ in memory alone.
 struct Form {
   Sizes sizes{}, strides{};
-  std::int32_t axes = 2;  // of the image: 1 to 3
+  std::int32_t axes = 2;  // of the image: 1 to 3; -1 of a row of numbers, a tensor of one dimension
   std::int32_t dtype = -1, device_type = -1, device_index = -1;
   bool operator==(const Form&) const = default;
   bool on_device_of(const Form& other) const {
@@ -39,7 +39,8 @@ inline const void* identity(TensorHandle tensor) {
 
 // False where it has not three to five dimensions.
 bool read_form(TensorHandle tensor, Form& form);
-Sizes read_sizes(TensorHandle tensor);  // all 0 where it has not three to five dimensions
+bool read_row(TensorHandle tensor, Form& form);  // false where it is no dense row of numbers
+Sizes read_sizes(TensorHandle tensor);           // all 0 where it has not three to five dimensions
 void* address(TensorHandle tensor);
 // The object that owns a tensor's memory: null until it was learned where a tensor keeps it.
 const void* storage(TensorHandle tensor);

@@ -1,8 +1,10 @@
 """Gradients of a convolution: of x, of the weight and of the bias, each by a plan of convtune's where one is proven, else by
-PyTorch's own convolution backward; and `convtune::conv_backward`, the operator that graphs hold where a plan is.
+PyTorch's own convolution backward; `convtune::conv_backward`, the operator; and `convtune::conv_gradients`, with all that it is
+told in one text, which graphs hold where a plan is and C++ runs (native.py).
 
     dx, dw, db = torch.ops.convtune.conv_backward(
         dy, x, weight, None, (1, 1), (1, 1, 1, 1), (1, 1), 1, "auto", "", (), (True, True, False))
+    dx, dw, db = torch.ops.convtune.conv_gradients(dy, x, weight, text_of(None, how, (True, True, False)))
 
 A plan is proven by a record (`convtune tune`), or by a line of `choices` (convtune.optimize). Neither asks a vendor's
 library, which PyTorch has, too. The same tensors give the same bits, every time.
@@ -12,6 +14,7 @@ docs/decisions/0135-gradients-chosen-alone.md has the reasons.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -23,13 +26,13 @@ from ..errors import InvalidArgument, Unsupported
 from ..problem import Problem
 from ..tensors import allowed_precision, pack
 from .batches import ANY_BATCH
-from .how import How, in_graphs
+from .how import How
 from .layout import empty, laid, output_last, wants_channels_last
-from .native import define
+from .native import conv_gradients, define, define_gradients, offer_gradients
 from .ordinary import is_batched, is_ordinary, is_transformed
 from .run import TYPES, Planned, as_recorded, choice, launched, pads_of, problem_for, read_as, refuse_in_capture
 
-__all__ = ["backward_of", "conv_backward", "gradient_problem", "gradients", "pytorch_gradients"]
+__all__ = ["backward_of", "conv_backward", "conv_gradients", "gradient_problem", "gradients", "pytorch_gradients", "text_of", "told"]
 
 _Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
 _below_autograd: Any = torch._C._AutoDispatchBelowAutograd
@@ -173,16 +176,23 @@ def backward_of(
     of_w = mask[1] and _planned("w", x, weight, of_bias, how) is not None
     ours = of_x, of_w, of_w and of_bias is not None
     left = tuple(wanted and not own for wanted, own in zip(mask, ours))
-    dx, dw, db = conv_backward(grad, x, weight, bias_type, *_words(how), ours) if any(ours) else (None,) * 3
+    dx, dw, db = conv_gradients(grad, x, weight, text_of(bias_type, how, ours)) if any(ours) else (None,) * 3
     if any(left):
         theirs = pytorch_gradients(grad, x, weight, bias_type, how, left)
         dx, dw, db = (one if own else other for own, one, other in zip(ours, (dx, dw, db), theirs))
     return dx, dw, db
 
 
-def _words(how: How) -> tuple[Any, ...]:
-    """The operator's arguments between the bias's type and the mask."""
-    return *how.geometry, how.precision, in_graphs(how.choices), how.output_padding
+def text_of(bias_type: torch.dtype | None, how: How, mask: Sequence[bool]) -> str:
+    """What `convtune::conv_gradients` is told: which gradients, the bias's type, and the convolution (how.py)."""
+    wanted = "".join("xwb"[place] for place in range(3) if mask[place])
+    return f"{wanted} {str(bias_type).removeprefix('torch.')} {how.alone.packing.text}"
+
+
+@lru_cache(4096)
+def told(text: str) -> tuple[torch.dtype | None, How, tuple[bool, ...]]:
+    wanted, bias_type, how = text.split(" ", 2)
+    return getattr(torch, bias_type, None), How.parse(how), tuple(one in wanted for one in "xwb")
 
 
 def _how(words: tuple[Any, ...]) -> How:
@@ -191,9 +201,24 @@ def _how(words: tuple[Any, ...]) -> How:
 
 
 def _kernel(grad: Tensor, x: Tensor, weight: Tensor, bias_type: Any, *words: Any) -> _Gradients:
-    how = _how(words[:-1])
+    return _run(grad, x, weight, bias_type, _how(words[:-1]), words[-1])
+
+
+def _kernel_of_text(grad: Tensor, x: Tensor, weight: Tensor, text: str) -> _Gradients:
+    """Planned and run by Python; by C++ from then on, where nothing was left to PyTorch."""
+    bias_type, how, mask = told(text)
+    made = _run(grad, x, weight, bias_type, how, mask)
+    of_bias = (bias_type or grad.dtype) if mask[2] and not how.transposed else None
+    own = [_planned("x", x, weight, None, how) if mask[0] else None, _planned("w", x, weight, of_bias, how) if mask[1] else None]
+    if [one is not None for one in own] == [*mask[:2]] and (mask[1] and of_bias is not None) == mask[2]:
+        of_x, of_weight = ((one.convolution, one.last) if one else (None, False) for one in own)
+        offer_gradients((grad, x, weight), made, text, how, of_x, of_weight)
+    return made
+
+
+def _run(grad: Tensor, x: Tensor, weight: Tensor, bias_type: Any, how: How, mask: Sequence[bool]) -> _Gradients:
     _check(grad, x, weight, how)
-    dx, dw, db = gradients(grad, x, weight, bias_type or grad.dtype, how, words[-1])
+    dx, dw, db = gradients(grad, x, weight, bias_type or grad.dtype, how, mask)
     if dx is not None:
         dx = laid(dx, output_last(x, weight))
     if dw is not None:
@@ -214,8 +239,13 @@ def _check(grad: Tensor, x: Tensor, weight: Tensor, how: How) -> None:
 
 
 def _fake(grad: Tensor, x: Tensor, weight: Tensor, bias_type: Any, *words: Any) -> _Gradients:
-    wants_x, wants_w, wants_b = words[-1]
-    channels = _how(words[:-1]).channels(weight)
+    return _like(grad, x, weight, bias_type, _how(words[:-1]), words[-1])
+
+
+def _like(grad: Tensor, x: Tensor, weight: Tensor, bias_type: Any, how: How, mask: Sequence[bool]) -> _Gradients:
+    """Gradients without their numbers."""
+    wants_x, wants_w, wants_b = mask
+    channels = how.channels(weight)
     return (
         empty(x.shape, x, output_last(x, weight)) if wants_x else None,
         empty(weight.shape, weight, _weight_last(weight)) if wants_w else None,
@@ -236,3 +266,5 @@ conv_backward: Any = define(
     "-> (Tensor, Tensor, Tensor)",
     _kernel, _fake, Autograd=_autograd,
 )  # fmt: skip
+
+define_gradients(_kernel_of_text, lambda grad, x, weight, text: _like(grad, x, weight, *told(text)))

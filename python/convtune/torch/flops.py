@@ -10,6 +10,7 @@ import torch
 from torch.utils.flop_counter import register_flop_formula
 
 from . import backward, functional, fused  # noqa: F401  (they define operators)
+from .backward import told
 from .how import How
 from .packed import fields_of
 
@@ -38,6 +39,12 @@ def _of_graphs(x: Any, weight: Any, bias: Any, residual: Any, *words: Any, out_s
 def _of_gradients(grad: Any, x: Any, weight: Any, *words: Any, **more: Any) -> int:
     output_padding, mask = words[-2:]
     return int(2 * prod(x if output_padding else grad) * prod(weight[1:]) * (mask[0] + mask[1]))
+
+
+@register_flop_formula(_own.conv_gradients)
+def _of_text(grad: Any, x: Any, weight: Any, text: str, *_: Any, **more: Any) -> int:
+    _, how, mask = told(text)
+    return int(2 * prod(x if how.transposed else grad) * prod(weight[1:]) * (mask[0] + mask[1]))
 
 
 @register_flop_formula(_own.conv2d_packed)

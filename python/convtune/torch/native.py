@@ -2,7 +2,8 @@
 
 C++ keeps a table of calls that are ready to run. What is not in it is planned, packed and run by Python (run.py),
 which then offers it to the table and takes it out again when the packed weights go. So both compute the same, and a
-call that finds everything ready costs no Python: docs/decisions/0047-the-operator-in-cpp.md.
+call that finds everything ready costs no Python: docs/decisions/0047-the-operator-in-cpp.md. Of a step's calls, whose weights
+are packed each time, it keeps what follows from how their tensors lie: docs/decisions/0160-steps-bound-by-the-host.md.
 """
 
 from __future__ import annotations
@@ -27,13 +28,15 @@ from .how import How
 from .run import run
 
 __all__ = [
-    "LIBRARY", "bound", "conv2d_forward", "conv2d_packed", "define", "forward", "if_ready", "is_native", "operator",
-    "ready", "size", "watch",
+    "LIBRARY", "bound", "conv2d_forward", "conv2d_packed", "conv_gradients", "define", "define_gradients", "forward", "if_ready",
+    "is_native", "offer_gradients", "operator", "ready", "size", "step_size", "watch",
 ]  # fmt: skip
 
 _float32 = torch.float32
 _owners = count(1)
 _native: Any = None  # libconvtune_torch, where its kernels are PyTorch's
+_STEP_CALLS = 4096  # in C++'s table
+_offered: dict[int, Convolution] = {}  # by id: those of the table's calls of steps, which it does not keep
 operator = ""  # "C++: FILE", or "Python: why not C++"
 
 
@@ -42,9 +45,12 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "register_defined": (c_char_p,),
     "understands": (c_bool, c_void_p, c_void_p),
     "offer": (c_bool, c_int64, *[c_void_p] * 5, c_char_p, *[c_void_p] * 3, c_bool, c_int64, c_int64, c_bool, c_bool),
+    "offer_forward": (c_bool, *[c_void_p] * 5, c_char_p, c_void_p, *[c_bool] * 3),
+    "offer_gradients": (c_bool, *[c_void_p] * 6, c_char_p, c_void_p, c_bool, c_void_p, *[c_bool] * 3),
     "drop": (None, c_int64),
     "clear": (None,),
     "size": (c_int64,),
+    "step_size": (c_int64,),
     "fail": (None, c_char_p),
     "python_call": (c_void_p,),
     "python_eager": (c_void_p, py_object, py_object),
@@ -80,19 +86,62 @@ def _drop(owner: int, convolution: Any) -> None:
     _native.convtune_torch_drop(owner)
 
 
+def _clear() -> None:
+    """Takes all calls out of the tables."""
+    _native.convtune_torch_clear()
+    _offered.clear()
+
+
+def _address(tensor: Tensor | None) -> int | None:
+    return None if tensor is None else tensor._cdata
+
+
+def _any_precision(x: Tensor, how: How) -> bool:
+    """False where PyTorch's setting of precision decides the plan."""
+    return not (how.precision == "auto" and x.is_cuda and x.dtype is _float32)
+
+
+def _keep(*convolutions: Convolution | None) -> None:
+    """Keeps those that calls of steps use, until all is cleared."""
+    if step_size() >= _STEP_CALLS:
+        _clear()
+    _offered.update((id(one), one) for one in convolutions if one is not None)
+
+
+def offer_gradients(
+    tensors: tuple[Tensor, ...], made: tuple[Tensor | None, ...], text: str, how: How,
+    of_x: tuple[Convolution | None, bool], of_weight: tuple[Convolution | None, bool],
+) -> None:  # fmt: skip
+    """Puts gradients that were planned and run into C++'s table. `tensors`: dy, x and the weight; `made`: the gradients, None
+    where one was not asked; `of_x`, `of_weight`: their convolutions, and whether those' tensors lie channels last."""
+    if _native is None:
+        return
+    _keep(of_x[0], of_weight[0])
+    _native.convtune_torch_offer_gradients(
+        *map(_address, (*tensors, *made)), text.encode(), of_x[0] and of_x[0]._handle, of_x[1],
+        of_weight[0] and of_weight[0]._handle, of_weight[1], how.transposed, _any_precision(tensors[1], how),
+    )  # fmt: skip
+
+
 def _prepare(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, how: str) -> Tensor:
     """Planned, packed and run by Python; ready in C++ from then on, where nothing was left to PyTorch."""
     told = How.parse(how)
 
     def offer(kept: Any, convolution: Any, packed: int, stream: int, last: bool, y: Tensor) -> None:
+        tensors = [_address(one) for one in (x, weight, bias, residual, y)]
+        transposed, any_precision = told.transposed, _any_precision(x, told)
+        if not told.reuse:
+            _keep(convolution)
+            _native.convtune_torch_offer_forward(
+                *tensors, how.encode(), convolution._handle, last, transposed, any_precision
+            )
+            return
         if not isinstance(kept, Packed):
             return
         owner = next(_owners)
-        any_precision = not (told.precision == "auto" and x.is_cuda and x.dtype is _float32)
         taken = _native.convtune_torch_offer(
-            owner, x._cdata, weight._cdata, None if bias is None else bias._cdata,
-            None if residual is None else residual._cdata, y._cdata, how.encode(), convolution._handle, packed,
-            stream, last, kept.of_w.version, 0 if kept.of_bias is None else kept.of_bias.version, any_precision, told.transposed,
+            owner, *tensors, how.encode(), convolution._handle, packed, stream, last, kept.of_w.version,
+            0 if kept.of_bias is None else kept.of_bias.version, any_precision, transposed,
         )  # fmt: skip
         if taken:
             weakref.finalize(kept, _drop, owner, convolution).atexit = False
@@ -100,20 +149,29 @@ def _prepare(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | 
     return run(x, weight, bias, told, residual, None if _native is None else offer)
 
 
+def _telling(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """The kernel, which tells C++ why it fails: that has no other way to learn it."""
+
+    def telling(*arguments: Any) -> Any:
+        try:
+            return kernel(*arguments)
+        except BaseException as why:
+            if _native is not None:
+                _native.convtune_torch_fail(str(why).encode("utf-8", "replace"))
+            raise
+
+    return telling
+
+
 def _kernel(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, how: str) -> Tensor:
-    try:
-        return _prepare(x, weight, bias, residual, how)
-    except BaseException as why:
-        if _native is not None:  # which has no other way to learn it
-            _native.convtune_torch_fail(str(why).encode("utf-8", "replace"))
-        raise
+    return _prepare(x, weight, bias, residual, how)
 
 
 def forward(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, how: How) -> Tensor:
     """An eager call on ordinary tensors, no gradients."""
     if _native is None:
         return run(x, weight, bias, how, residual)
-    if how.reuse and not x.is_neg() and (residual is None or not residual.is_neg()):  # which the dispatcher would resolve
+    if not x.is_neg() and (residual is None or not residual.is_neg()):  # which the dispatcher would resolve
         y = ready(x, weight, bias, residual, how.text)
         if y is not None:
             return y  # type: ignore[no-any-return]
@@ -123,6 +181,11 @@ def forward(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | N
 def size() -> int:
     """How many calls are ready in C++."""
     return _native.convtune_torch_size() if _native is not None else 0
+
+
+def step_size() -> int:
+    """How many of those that pack their weights."""
+    return _native.convtune_torch_step_size() if _native is not None else 0
 
 
 LIBRARY: Any = torch.library.Library("convtune", "DEF")  # type: ignore[no-untyped-call, unused-ignore]
@@ -142,12 +205,14 @@ def define(schema: str, kernel: Any = None, fake: Any = None, **by_key: Any) -> 
     return getattr(torch.ops.convtune, name).default
 
 
-# Below autograd, called where no gradients are recorded: conv2d_forward, which graphs hold; conv2d_ready, None where C++
-# has nothing ready; conv2d_python, which C++ calls then.
+# Below autograd, called where no gradients are recorded: conv2d_forward and conv_gradients, which graphs hold; conv2d_ready,
+# None where C++ has nothing ready; conv2d_python, which C++ calls then, and conv_gradients_python.
 _ARGUMENTS, _below = "(Tensor x, Tensor weight, Tensor? bias, Tensor? residual, str how)", torch.library.fallthrough_kernel
 conv2d_forward: Any = define(f"conv2d_forward{_ARGUMENTS} -> Tensor", Autograd=_below)
 _ready_operator: Any = define(f"conv2d_ready{_ARGUMENTS} -> Tensor?", Autograd=_below)
-define(f"conv2d_python{_ARGUMENTS} -> Tensor", _kernel, Autograd=_below)
+define(f"conv2d_python{_ARGUMENTS} -> Tensor", _telling(_kernel), Autograd=_below)
+_GRADIENTS = "(Tensor dy, Tensor x, Tensor weight, str how) -> (Tensor, Tensor, Tensor)"
+conv_gradients: Any = define(f"conv_gradients{_GRADIENTS}", Autograd=_below)
 conv2d_packed: Any = define("conv2d_packed(Tensor x, Tensor packed, Tensor? residual, str plan) -> Tensor")
 LIBRARY.impl("conv2d_ready", lambda *arguments: None, "Meta")  # one of the tensors: Python says what is wrong
 
@@ -178,8 +243,16 @@ def _register() -> str:
     _native = library
     if _has_lock():
         library.convtune_torch_learn_tensors(Tensor, torch.nn.Parameter, probe, torch.nn.Parameter(probe))
-    PLANS.cleared.append(library.convtune_torch_clear)  # else C++ would go on with the old ones
+    PLANS.cleared.append(_clear)  # else C++ would go on with the old ones
     return f"C++: {library._name}"
+
+
+def define_gradients(kernel: Callable[..., Any], fake: Callable[..., Any]) -> None:
+    """Gives conv_gradients its kernel by Python, which C++ calls where it has nothing ready, and its fake one."""
+    define(f"conv_gradients_python{_GRADIENTS}", _telling(kernel), Autograd=_below)
+    torch.library.register_fake("convtune::conv_gradients", fake, lib=LIBRARY)
+    for key in () if is_native else ("CPU", "CUDA"):
+        LIBRARY.impl("conv_gradients", kernel, key)
 
 
 def bound(convolution: Convolution, index: int, otherwise: Callable[..., None]) -> Callable[..., None]:

@@ -1,5 +1,5 @@
 """Graphs that record gradients, as inductor compiles them: of each convolution's backward, x's and the weight's with the
-bias's become `convtune::conv_backward` where that is proven faster, each alone, and a forward `convtune::conv2d_forward`; the
+bias's become `convtune::conv_gradients` where that is proven faster, each alone, and a forward `convtune::conv2d_forward`; the
 rest stays PyTorch's."""
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from ...errors import InvalidArgument, Unsupported
 from ...convolution import Convolution
 from ...optimize_report import Layer, OptimizeReport
 from ...problem import Problem
-from ..backward import conv_backward, gradient_problem
-from ..how import How, in_graphs
+from ..backward import conv_gradients, gradient_problem, text_of
+from ..how import How
 from ..measure.decide import choices_of, device_of
 from ..measure.gradient_sides import ForwardSides, GradientSides
 from ..measure.graphs import decide_graph
@@ -160,22 +160,22 @@ def _rewrite(graph: Graph, node: Node, own: dict[str, str], how: How, has_bias: 
     mask = list(node.args[10])  # type: ignore[arg-type]
     values = [one.meta["val"] for one in node.args[:3]]  # type: ignore[union-attr]
 
-    def operator_of(own: dict[str, str]) -> tuple[tuple[Any, ...], Any]:
-        ours = ["x" in own, "w" in own, "w" in own and has_bias and mask[2]]
-        words = *how.geometry, "auto", in_graphs("\n".join(own.values())), how.output_padding, ours
-        return words, conv_backward(*values, None, *words)
+    def operator_of(own: dict[str, str]) -> tuple[list[int], str, Any]:
+        """The places of its gradients, its text and what it makes."""
+        ours = ["x" in own, "w" in own, bool("w" in own and has_bias and mask[2])]
+        text = text_of(None, replace(how, choices="\n".join(own.values())), ours)
+        return [place for place in range(3) if ours[place]], text, conv_gradients(*values, text)
 
     def lie(of: str, made: Any) -> bool:
         return all(made[at] is None or made[at].stride() == node.meta["val"][at].stride() for at in _PLACES[of])
 
-    made = operator_of(own)[1]
+    made = operator_of(own)[-1]
     own = {of: line for of, line in own.items() if lie(of, made)}
     if not own:
         return set()
-    words, made = operator_of(own)
-    places = [place for place in range(3) if words[-1][place]]
+    places, text, made = operator_of(own)
     with graph.inserting_before(node):
-        new = graph.call_function(conv_backward, (*node.args[:3], None, *words))
+        new = graph.call_function(conv_gradients, (*node.args[:3], text))
         new.meta = {**node.meta, "val": made}
         left = [bool(wanted and place not in places) for place, wanted in enumerate(mask)]
         rest = graph.call_function(_backward, (*node.args[:10], left)) if any(left) else None
