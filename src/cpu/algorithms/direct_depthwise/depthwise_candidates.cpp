@@ -47,9 +47,10 @@ std::set<int> tile_choices(const ConvProblem& problem, const DepthwiseKernels<T>
       if (kernels.planes(plane_tile(problem, rows)) != nullptr) choices.insert(rows);
     return choices;
   }
-  int most = 1;
-  while (most < kMostPixels && kernels.pixels(pixel_tile(problem), most + 1) != nullptr) ++most;
-  for (const int pixels : {1, 2, 4, 6, 8, 11, 14}) choices.insert(std::min(pixels, most));
+  for (int pixels : {1, 2, 4, 6, 8, 11, kMostPixels}) {
+    while (kernels.pixels(pixel_tile(problem), pixels) == nullptr) --pixels;
+    choices.insert(pixels);
+  }
   return choices;
 }
 std::set<int> tile_choices(const ConvProblem& problem, int bits) {

@@ -100,7 +100,7 @@ constexpr int accumulators(std::int64_t stride_w) {
 struct PlaneTile {
   std::int64_t filter_rows, filter_cols, stride_h, stride_w, dilation_h, dilation_w;
   int rows;     // of outputs: 1, 2, 4 or 8, or kAllRows
-  bool bounds;  // Epilogue::has_bounds(): with kAllRows other activations have kernels of their own
+  bool bounds;  // Epilogue::has_bounds(): with kAllRows other activations may have kernels of their own
   bool slides;  // with one row: a vector of x is loaded once for all outputs that it adds to
 };
 
@@ -114,7 +114,7 @@ struct PlaneKernels {
 
 // A phase of few taps is not worth its start, the less so at the edges of a row.
 inline bool pixels_slide(const ConvProblem& a) {
-  return tap_phases(a.s, a.dilation_w, a.stride_w) * (a.h == 1 ? 4 : 16) <= a.s;
+  return a.c == a.groups && tap_phases(a.s, a.dilation_w, a.stride_w) * (a.h == 1 ? 4 : 16) <= a.s;
 }
 inline bool planes_slide(const ConvProblem& a) {
   constexpr std::int64_t kLongFilter = 16, kLongRow = 1024;
@@ -144,8 +144,8 @@ struct DepthwiseKernels {
   // 5 and 7 rows without dilation; strides along a row are 1 or 2. For all rows there are some of f32 with
   // AVX-512 and AVX2, for square filters of 3, 5 and 7 with strides of 1 and 2 but 7 by 2.
   const PlaneKernels<T>* (*planes)(const PlaneTile&);
-  // Null where registers do not hold so many pixels, or this build multiplies no pairs of bf16; 1 pixel
-  // always fits.
+  // Null where registers do not hold so many pixels, or this build multiplies no pairs of bf16, or x slides
+  // and others are enough; 1 pixel always fits.
   PixelKernel<T> (*pixels)(const PixelTile&, std::int64_t pixels);
 };
 

@@ -58,36 +58,61 @@ struct Columns {
   }
 };
 
-// Adds the filter, phase after phase. `clipped`: some columns lie beside the image.
-template <class T, int stride, bool clipped, int vectors>
+// Adds taps [begin, end) of a phase but [inside, inside_end), some columns of which lie beside the image.
+template <class T, int stride, int vectors>
+HWY_INLINE void add_clipped(const PlaneArgs<T>& args, const float* weights, std::int64_t phases,
+                            std::int64_t first_col, std::int64_t begin, std::int64_t inside,
+                            std::int64_t inside_end, std::int64_t end, SizedVector (&acc)[1][vectors]) {
+  using Kind = Columns<T, stride>;
+  for (std::int64_t t = begin < inside ? begin : inside_end; t < end;
+       t = t + 1 == inside ? inside_end : t + 1) {
+    typename Kind::Value weight, value;
+    Kind::load_weights(weights + t * phases, weight);
+    std::int64_t col = first_col + t * Kind::kRead;
+    CONVTUNE_UNROLL
+    for (int j = 0; j < vectors / Kind::kOfVector; ++j, col += Kind::kRead) {
+      if (col >= 0 && col + Kind::kRead <= args.width) {
+        Kind::load_values(args.x + col, value);
+      } else {
+        const Patch<T, 1, Kind::kRead> patch(args, 0, col);
+        Kind::load_inside(patch.x, col, args.width, value);
+      }
+      CONVTUNE_UNROLL
+      for (int part = 0; part < Kind::kOfVector; ++part) {
+        SizedVector& sum = acc[0][j * Kind::kOfVector + part];
+        sum = Kind::add(weight[part], value[part], sum);
+      }
+    }
+  }
+}
+
+// Adds the filter, phase after phase: taps whose columns all lie in the image by values that slide, and those
+// that meet padding alone not at all.
+template <class T, int stride, int vectors>
 HWY_INLINE void slide_filter(const PlaneArgs<T>& args, SizedVector (&acc)[1][vectors]) {
   using Kind = Columns<T, stride>;
   constexpr std::int64_t outputs = vectors / Kind::kOfVector;
-  const std::int64_t phases = tap_phases(args.filter_cols, args.dilation_w, Kind::kRead);
+  const std::int64_t phases = tap_phases(args.filter_cols, args.dilation_w, Kind::kRead),
+                     end_col =
+                         args.first_col + (args.filter_cols - 1) * args.dilation_w + outputs * Kind::kRead;
+  const bool clipped = args.first_col < 0 || end_col > args.width;
   for (std::int64_t phase = 0; phase < phases; ++phase) {
     const float* const weights = args.weights + phase;
     const std::int64_t first_col = args.first_col + phase * args.dilation_w;
     const T* const x = args.x + first_col;
     const auto load = [&](std::int64_t i, typename Kind::Value& value)
                           HWY_ATTR { Kind::load_values(x + i * Kind::kRead, value); };
-    std::int64_t begin = 0, end = (args.filter_cols - 1 - phase) / phases + 1;
-    if constexpr (clipped) {
-      // Values [inside, inside_end) lie in the image. Taps that meet padding alone are left out.
+    // Of taps [begin, end) those of [inside, inside_end) meet no padding.
+    std::int64_t begin = 0, end = (args.filter_cols - 1 - phase) / phases + 1, inside = 0, inside_end = end;
+    if (clipped) {
       const auto before = [&](std::int64_t col) { return values_before(col - first_col, Kind::kRead); };
-      const std::int64_t inside = before(0), inside_end = before(args.width - Kind::kRead + 1);
-      begin = std::max<std::int64_t>(before(1 - Kind::kRead) - (outputs - 1), 0);
       end = std::min(before(args.width), end);
-      const auto load_clipped = [&](std::int64_t i, typename Kind::Value & value)
-          __attribute__((always_inline)) HWY_ATTR {
-        if (i >= inside && i < inside_end) return load(i, value);
-        const std::int64_t col = first_col + i * Kind::kRead;
-        const Patch<T, 1, Kind::kRead> patch(args, 0, col);
-        Kind::load_inside(patch.x, col, args.width, value);
-      };
-      slide_taps<Kind, Kind::kOfVector>(weights, phases, begin, end, load_clipped, acc);
-    } else {
-      slide_taps<Kind, Kind::kOfVector>(weights, phases, begin, end, load, acc);
+      begin = std::clamp<std::int64_t>(before(1 - Kind::kRead) - (outputs - 1), 0, end);
+      inside = std::clamp(before(0), begin, end);
+      inside_end = std::clamp(before(args.width - Kind::kRead + 1) - (outputs - 1), inside, end);
     }
+    add_clipped<T, stride>(args, weights, phases, first_col, begin, inside, inside_end, end, acc);
+    slide_taps<Kind, Kind::kOfVector>(weights, phases, inside, inside_end, load, acc);
   }
 }
 
@@ -96,12 +121,7 @@ void long_row(const PlaneArgs<T>& shared) {
   const PlaneArgs<T> args = shared;  // a copy, so that stores to y cannot be taken to change it
   SizedVector acc[1][vectors * kAccumulators<T, stride>];
   start_plane<T, stride, 1, vectors>(args, acc);
-  const std::int64_t end_col =
-      args.first_col + (args.filter_cols - 1) * args.dilation_w + vectors * Columns<T, stride>::kRead;
-  if (args.first_col < 0 || end_col > args.width)
-    slide_filter<T, stride, true>(args, acc);
-  else
-    slide_filter<T, stride, false>(args, acc);
+  slide_filter<T, stride>(args, acc);
   store_plane<T, stride, 1, vectors>(args, acc);
 }
 

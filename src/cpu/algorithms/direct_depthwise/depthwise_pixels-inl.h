@@ -295,9 +295,12 @@ using PixelKernels = std::array<PixelKernel<T>, kMostPixels>;
 template <class Kind, int filter_cols, int stride, int pixels>
 constexpr PixelKernel<typename Kind::Element> pixel_kernel() {
   constexpr int parts = kParts<typename Kind::Element>;
-  constexpr bool fits = filter_cols == kSlides ? pixels <= kSlidingOutputs<parts>
-                                               : (pixels + filter_cols + 2) * parts <= kRegisters;
-  if constexpr (filter_cols == 0 || fits)
+  // Sizes that make up every row in nearly as few tiles as all would.
+  constexpr bool has = filter_cols == kSlides ? pixels <= 4 || pixels % 7 == 0 : pixels != 3 && pixels != 5;
+  constexpr bool fits = filter_cols == 0         ? true
+                        : filter_cols == kSlides ? pixels <= kSlidingOutputs<parts>
+                                                 : (pixels + filter_cols + 2) * parts <= kRegisters;
+  if constexpr (has && fits)
     return pixel_row<Kind, filter_cols, stride, pixels>;
   else
     return nullptr;
@@ -318,11 +321,15 @@ PixelKernel<typename Kind::Element> pixels_of(const PixelTile& tile, std::int64_
     const PixelKernels<T>& kernels = own[0] != nullptr ? own : kPixelKernels<Kind, 0, 0>;
     return kernels[static_cast<std::size_t>(pixels - 1)];
   };
-  if (tile.slides) return of(kPixelKernels<Kind, kSlides, 0>);
+  if constexpr (!Kind::kGrouped) {
+    if (tile.slides) return of(kPixelKernels<Kind, kSlides, 0>);
+  }
   if (tile.dilation_w == 1) {
-    if (tile.filter_cols == 3 && tile.stride_w == 1) return of(kPixelKernels<Kind, 3, 1>);
-    if (tile.filter_cols == 3 && tile.stride_w == 2) return of(kPixelKernels<Kind, 3, 2>);
-    if constexpr (!Kind::kGrouped) {
+    if constexpr (!Kind::kGrouped || !kFewKernels) {
+      if (tile.filter_cols == 3 && tile.stride_w == 1) return of(kPixelKernels<Kind, 3, 1>);
+      if (tile.filter_cols == 3 && tile.stride_w == 2) return of(kPixelKernels<Kind, 3, 2>);
+    }
+    if constexpr (!Kind::kGrouped && !kFewKernels) {
       if (tile.filter_cols == 5 && tile.stride_w == 1) return of(kPixelKernels<Kind, 5, 1>);
       if (tile.filter_cols == 5 && tile.stride_w == 2) return of(kPixelKernels<Kind, 5, 2>);
       if (tile.filter_cols == 7 && tile.stride_w == 1) return of(kPixelKernels<Kind, 7, 1>);

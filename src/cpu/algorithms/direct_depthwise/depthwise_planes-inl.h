@@ -12,6 +12,7 @@
 #include <type_traits>
 
 #include "cpu/algorithms/direct_depthwise/depthwise_kernels.h"
+#include "cpu/algorithms/direct_depthwise/depthwise_taps-inl.h"
 #include "cpu/tile/outputs-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -364,11 +365,12 @@ constexpr PlaneKernels<T> kPlaneKernels = {
     {plane_of<T, filter_rows, stride, rows, 1>(), plane_of<T, filter_rows, stride, rows, 2>(),
      plane_of<T, filter_rows, stride, rows, 3>(), plane_of<T, filter_rows, stride, rows, 4>()}};
 
+// With 16 registers eight rows leave room for one vector of columns.
 template <class T, int filter_rows, int stride>
 const PlaneKernels<T>* kernels_of(int rows) {
-  if (rows == 2) return &kPlaneKernels<T, filter_rows, stride, 2>;
-  if (rows == 4) return &kPlaneKernels<T, filter_rows, stride, 4>;
-  if (rows == 8) return &kPlaneKernels<T, filter_rows, stride, 8>;
+  constexpr int most = kRegisters == 32 ? 8 : 4;
+  if (rows == most / 2) return &kPlaneKernels<T, filter_rows, stride, most / 2>;
+  if (rows == most) return &kPlaneKernels<T, filter_rows, stride, most>;
   return nullptr;
 }
 template <class T, int stride>
@@ -376,8 +378,10 @@ const PlaneKernels<T>* kernels_of(const PlaneTile& tile) {
   if (tile.rows == 1) return &kPlaneKernels<T, 0, stride, 1>;
   if (tile.stride_h != stride || tile.dilation_h != 1) return nullptr;
   if (tile.filter_rows == 3) return kernels_of<T, 3, stride>(tile.rows);
-  if (tile.filter_rows == 5) return kernels_of<T, 5, stride>(tile.rows);
-  if (tile.filter_rows == 7) return kernels_of<T, 7, stride>(tile.rows);
+  if constexpr (!kFewKernels) {
+    if (tile.filter_rows == 5) return kernels_of<T, 5, stride>(tile.rows);
+    if (tile.filter_rows == 7) return kernels_of<T, 7, stride>(tile.rows);
+  }
   return nullptr;
 }
 template <class T>

@@ -203,16 +203,35 @@ struct Strip {
   SizedMask masks[kLoads];
 };
 
-// A row's activation in registers: a call would have all others stored and loaded around it.
-template <int vectors, int... activation>
-HWY_INLINE void activate_row(SizedVector (&row)[1][vectors], const Epilogue& epilogue,
-                             std::integer_sequence<int, activation...>) {
-  (void)((epilogue.activation == static_cast<Activation>(activation) &&
-          (activate_in_registers<static_cast<Activation>(activation)>(row, epilogue), true)) ||
-         ...);
+// A row's activation where it stands: a call would have all other registers stored and loaded around it.
+// Where `one_by_one`, the vectors go by way of memory, one after the other: each activation's code stands
+// there once, and needs few registers, which larger filters have not.
+template <bool one_by_one, int vectors, Activation... activation>
+HWY_INLINE void activate_row(SizedVector (&row)[1][vectors], const Epilogue& epilogue) {
+  if constexpr (!one_by_one) {
+    (void)((epilogue.activation == activation && (activate_in_registers<activation>(row, epilogue), true)) ||
+           ...);
+    return;
+  }
+  const Floats d;
+  HWY_ALIGN float stored[vectors * kLanes];
+  CONVTUNE_UNROLL
+  for (int v = 0; v < vectors; ++v) hn::Store(row[0][v], d, stored + v * kLanes);
+  const auto all = [&]<Activation one>() __attribute__((always_inline)) {
+#pragma GCC unroll 1
+    for (float* at = stored; at != stored + vectors * kLanes; at += kLanes)
+      hn::Store(activate<one>(hn::Load(d, at), epilogue.alpha, epilogue.beta), d, at);
+    return true;
+  };
+  (void)((epilogue.activation == activation && all.template operator()<activation>()) || ...);
+  CONVTUNE_UNROLL
+  for (int v = 0; v < vectors; ++v) row[0][v] = hn::Load(d, stored + v * kLanes);
 }
 
-template <int filter, int stride, bool bounds, int vectors>
+// What follows the sums: bounds, other activations, or either, where one kernel is as fast as two.
+enum class Ends { bounds, activations, all };
+
+template <int filter, int stride, Ends ends, int vectors>
 void plane_rows(const PlaneArgs<float>& shared) {
   constexpr int open = kOpenRows<filter, stride>;
   const PlaneArgs<float> args = shared;  // a copy, so that stores to y cannot be taken to change it
@@ -258,10 +277,12 @@ void plane_rows(const PlaneArgs<float>& shared) {
       SizedVector done[1][vectors];
       CONVTUNE_UNROLL
       for (int v = 0; v < vectors; ++v) done[0][v] = sums[0][v];
-      if constexpr (bounds)
+      if (ends == Ends::bounds || (ends == Ends::all && args.epilogue.has_bounds()))
         clip_tile(done, args.epilogue);
       else
-        activate_row(done, args.epilogue, Activations());
+        activate_row<ends == Ends::all, vectors, Activation::silu, Activation::gelu_erf,
+                     Activation::gelu_tanh, Activation::hardswish, Activation::leaky_relu,
+                     Activation::sigmoid>(done, args.epilogue);
       if (args.stream)
         lines.put(done[0], count, y);
       else
@@ -284,28 +305,25 @@ template <int filter, int stride>
 constexpr int kStripVectors = std::min(filter == 3 && stride == 1 ? 7 : 4,
                                        (kRegisters - 4) / (kOpenRows<filter, stride> + 1));
 
-template <int filter, int stride, bool bounds, int... fewer>
+template <int filter, int stride, Ends ends, int... fewer>
 constexpr PlaneKernels<float> row_kernels(std::integer_sequence<int, fewer...>) {
-  return {sizeof...(fewer), {plane_rows<filter, stride, bounds, fewer + 1>...}};
+  return {sizeof...(fewer), {plane_rows<filter, stride, ends, fewer + 1>...}};
 }
-template <int filter, int stride, bool bounds>
+template <int filter, int stride, Ends ends = Ends::all>
 constexpr PlaneKernels<float> kRowKernels =
-    row_kernels<filter, stride, bounds>(std::make_integer_sequence<int, kStripVectors<filter, stride>>());
-template <bool bounds>
-const PlaneKernels<float>* row_kernels_of(std::int64_t filter, std::int64_t stride) {
-  if (stride == 1 && filter == 3) return &kRowKernels<3, 1, bounds>;
-  if (stride == 1 && filter == 5) return &kRowKernels<5, 1, bounds>;
-  if (stride == 1 && filter == 7) return &kRowKernels<7, 1, bounds>;
-  if (stride == 2 && filter == 3) return &kRowKernels<3, 2, bounds>;
-  if (stride == 2 && filter == 5) return &kRowKernels<5, 2, bounds>;
-  return nullptr;
-}
+    row_kernels<filter, stride, ends>(std::make_integer_sequence<int, kStripVectors<filter, stride>>());
 
 inline const PlaneKernels<float>* row_kernels_of(const PlaneTile& tile) {
-  if (tile.filter_rows != tile.filter_cols || tile.stride_h != tile.stride_w || tile.dilation_h != 1 ||
-      tile.dilation_w != 1)
+  const std::int64_t filter = tile.filter_rows, stride = tile.stride_w;
+  if (filter != tile.filter_cols || tile.stride_h != stride || tile.dilation_h != 1 || tile.dilation_w != 1)
     return nullptr;
-  return (tile.bounds ? row_kernels_of<true> : row_kernels_of<false>)(tile.filter_rows, tile.stride_w);
+  if (stride == 1 && filter == 3)
+    return tile.bounds ? &kRowKernels<3, 1, Ends::bounds> : &kRowKernels<3, 1, Ends::activations>;
+  if (stride == 1 && filter == 5) return &kRowKernels<5, 1>;
+  if (stride == 1 && filter == 7) return &kRowKernels<7, 1>;
+  if (stride == 2 && filter == 3) return &kRowKernels<3, 2>;
+  if (stride == 2 && filter == 5) return &kRowKernels<5, 2>;
+  return nullptr;
 }
 
 }  // namespace HWY_NAMESPACE

@@ -19,6 +19,9 @@ HWY_BEFORE_NAMESPACE();
 namespace convtune::cpu {
 namespace HWY_NAMESPACE {
 
+// Processors with SSE4 alone have kernels of filters of three rows or columns, and those for all.
+constexpr bool kFewKernels = HWY_TARGET == HWY_SSE4;
+
 // The outputs of a register tile: each has its sums and the value that slides past it, of so many parts, and
 // there is a weight for each part.
 template <int parts>

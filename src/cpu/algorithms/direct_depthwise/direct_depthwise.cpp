@@ -247,8 +247,19 @@ class DepthwiseExecutable final : public Executable {
       for (std::int64_t lane = 0; lane < g.step; ++lane)
         shuffle_.push_back(static_cast<std::int32_t>(g.shuffled(lane / g.lanes, lane % g.lanes) + word));
     const PixelTile tile = pixel_tile(problem_);
-    for (int pixels = 1; pixels <= config_.tile; ++pixels)
-      if (const PixelKernel<T> kernel = kernels_.pixels(tile, pixels)) pixels_.push_back(kernel);
+    for (int pixels = 1; pixels <= config_.tile; ++pixels) pixels_.push_back(kernels_.pixels(tile, pixels));
+    while (pixels_.back() == nullptr) pixels_.pop_back();
+  }
+  // How many of so many pixels are computed next: register tiles are nearly equal.
+  std::int64_t next_pixels(std::int64_t left) const {
+    const std::int64_t tiles = (left - 1) / std::ssize(pixels_) + 1;
+    std::int64_t pixels = (left - 1) / tiles + 1;
+    const auto has = [this](std::int64_t size) {
+      return pixels_[static_cast<std::size_t>(size - 1)] != nullptr;
+    };
+    while (pixels < left && !has(pixels)) ++pixels;
+    while (!has(pixels)) --pixels;
+    return pixels;
   }
 
   void compute_pixels(const Task& task, LineBuffer<T>& lines) const {
@@ -263,7 +274,6 @@ class DepthwiseExecutable final : public Executable {
   void compute_vectors(const Task& task, std::int64_t first, std::int64_t end, LineBuffer<T>* lines) const {
     const ConvProblem& a = problem_;
     const DepthwiseGeometry& g = geometry_;
-    const std::int64_t cols = task.end_col - task.col, tiles = (cols - 1) / std::ssize(pixels_) + 1;
     PixelArgs<T> args{};
     args.x = task.x;
     args.x_step = a.c;
@@ -291,9 +301,8 @@ class DepthwiseExecutable final : public Executable {
       const Inside rows(top, a.r, a.dilation_h, a.h);
       args.filter_rows = rows.count;
       args.weights = task.packed + frames.from * args.frame_weights + rows.from * row_weights;
-      for (std::int64_t tile = 0; tile < tiles; ++tile) {
-        const std::int64_t col = task.col + cols * tile / tiles,
-                           pixels = task.col + cols * (tile + 1) / tiles - col;
+      for (std::int64_t col = task.col, pixels; col < task.end_col; col += pixels) {
+        pixels = next_pixels(task.end_col - col);
         args.first_col = col * a.stride_w - a.pad_left;
         std::int64_t window = ((first_frame * a.h + top) * a.w + args.first_col) * a.c;
         args.origin = window + rows.from * args.row_step;
