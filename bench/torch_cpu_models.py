@@ -10,8 +10,8 @@ convtune measures there, and then take turns: all ways of a model are in one run
 time; a gain is the best of PyTorch's medians over ours, of `optimize`, which leaves a model eager, over PyTorch's eager ways too,
 each in the better of both layouts. An error is the root mean square of the difference from PyTorch's
 eager answer over that of the answer. What was decided and compiled before is used again (CONVTUNE_DATA_DIR,
-TORCHINDUCTOR_CACHE_DIR); `--rounds 0` only makes ready. With --deadline a model has an equal share of what is left, and
-ways that are not ready in that are told and left out.
+TORCHINDUCTOR_CACHE_DIR); `--rounds 0` only makes ready. With --deadline models and their ways have equal shares of
+what is left; ways that are not ready in that are told and left out.
 Needs PyTorch, torchvision, onnx and onnxruntime, and ultralytics for yolo11n; nothing is downloaded.
 """
 
@@ -151,8 +151,9 @@ class Worker:
 def measure(name, args, seconds):
     workers, ways = [], args.ways.split(",")
     end = None if seconds is None else time.monotonic() + seconds - args.rounds * len(ways) * (args.seconds + 0.5)
-    for way in ways:
-        workers.append(Worker(way, name, args, None if end is None else max(end - time.monotonic(), 0)))
+    for i, way in enumerate(ways):
+        share = None if end is None else max(end - time.monotonic(), 0) / (len(ways) - i)
+        workers.append(Worker(way, name, args, share))
         print(name, way, {key: value for key, value in workers[-1].row.items() if key != "table"}, flush=True)
     alive = [one for one in workers if "failed" not in one.row]
     for turn in range(args.rounds):
