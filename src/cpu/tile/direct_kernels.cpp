@@ -59,7 +59,8 @@ void tile(const TileArgs& shared) {
     for (; tap != end; ++tap) add(*tap, [](const float* x) HWY_ATTR { return load_lower(x); });
   if (!args.y) return store_sums(acc, args.acc, args.acc_stride);
   const TilePlace<T> place{
-      static_cast<T*>(args.y), args.y_stride, args.y_channels, args.skip, args.count, args.stream};
+      static_cast<T*>(args.y), args.y_stride, args.y_channels, args.skip, args.count, args.stream,
+      args.line.begun,         args.line.cut};
   finish_tile(acc, args.epilogue, place, args.residual);
   store_tile(acc, place);
 }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "cpu/tile/cut_lines.h"
 #include "cpu/tile/elements.h"
 #include "cpu/tile/register_tile.h"
 #include "cpu/tile/tile_epilogue.h"
@@ -32,7 +33,8 @@ struct TileArgs {
   Epilogue epilogue{};
   const void* residual = nullptr;  // null, or as y lies
   std::int64_t halves = 0;
-  bool stream = false;  // whole, aligned vectors go past the caches
+  bool stream = false;   // whole, aligned vectors go past the caches
+  CutLines::Row line{};  // of floats in lines that are vectors, from the first of the channels on
 };
 using TileKernel = void (*)(const TileArgs&);
 using TileShape = RegisterTile<TileKernel>;  // of output channels

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "cpu/tile/activations-inl.h"
+#include "cpu/tile/cut_lines.h"
 #include "cpu/tile/elements-inl.h"
 #include "cpu/tile/stagger.h"
 #include "cpu/tile/tile_epilogue.h"
@@ -33,12 +34,16 @@ HWY_INLINE bool begins_vector(const T* y) {
 }
 
 // Where a register tile goes: positions [skip, count) of its first `rows` rows, which lie y_step elements
-// apart; skip is less than a vector. `stream`: whole, aligned vectors go past the caches.
+// apart; skip is less than a vector. `stream`: whole, aligned vectors go past the caches. Where vectors are
+// lines and y begins at one, the first `skip` of each row are in `begun`, and what ends within a line is left
+// in `cut` (cpu/tile/cut_lines.h); null: neither.
 template <class T>
 struct TilePlace {
   T* y;
   std::int64_t y_step, rows, skip, count;
   bool stream;
+  const float* begun = nullptr;
+  float* cut = nullptr;
 };
 
 // The residual at those positions, added to a register tile that was stored. No other is read.
@@ -143,6 +148,9 @@ HWY_INLINE void store_staggered(const SizedVector (&values)[rows][vectors], cons
   }
 }
 
+template <class T>
+constexpr bool kVectorsAreLines = sizeof(T) == sizeof(float) && kLanes == CutLines::kFloats;
+
 template <int rows, int vectors, class T>
 HWY_INLINE void store_tile(const SizedVector (&values)[rows][vectors], const TilePlace<T>& to) {
   if (to.rows >= rows && to.skip == 0 && to.count >= vectors * kLanes) {
@@ -169,6 +177,23 @@ HWY_INLINE void store_tile(const SizedVector (&values)[rows][vectors], const Til
     for (int i = 0; i < rows; ++i) {
       if (i >= to.rows) break;
       T* const y = to.y + i * to.y_step + v * kLanes;
+      if constexpr (kVectorsAreLines<T>) {
+        const bool begun = skip != 0 && to.begun != nullptr;
+        if (begun || (count < kLanes && to.cut != nullptr)) {
+          const Floats d;
+          Vector line = values[i][v];
+          if (begun)
+            line = hn::IfThenElse(hn::FirstN(d, static_cast<std::size_t>(skip)),
+                                  hn::Load(d, to.begun + i * kLanes), line);
+          if (count >= kLanes)
+            store_past_caches(line, y);
+          else if (to.cut != nullptr)
+            hn::Store(line, d, to.cut + i * kLanes);
+          else
+            store_lanes(line, y, 0, count);
+          continue;
+        }
+      }
       if (whole && to.stream && begins_vector(y))
         store_past_caches(values[i][v], y);
       else if (whole)

@@ -207,7 +207,7 @@ TEST(WinogradRows, OutputsReadTheirWindowAlone) {
   }
 }
 
-TEST(WinogradRows, StaggeredStoresAreThoseOfAnyOrder) {
+TEST(WinogradRows, StoresInAnyOrderAreTheSame) {
   int checked = 0;
   const ConvProblem problem = parse_problem("mb2ic3ih13iw512oc20kh3ph1 precision=fp32");  // a row is alone
   for (int bits = cpu::widest_vector_bits(info()); bits >= 128; bits /= 2) {
@@ -231,6 +231,9 @@ TEST(WinogradRows, StaggeredStoresAreThoseOfAnyOrder) {
       const std::vector<float> plain = run(0, 0);
       EXPECT_EQ(plain, run(2, 0)) << bits << ' ' << tile.rows << ' ' << tile.vectors;
       EXPECT_EQ(plain, run(2, 3)) << bits << ' ' << tile.rows << ' ' << tile.vectors;
+      // Rows that begin and end within lines of the cache.
+      for (const std::size_t place : {1, 4, 13})
+        EXPECT_EQ(plain, run(1, place)) << bits << ' ' << tile.rows << ' ' << tile.vectors << ' ' << place;
       ++checked;
     }
   }

@@ -24,7 +24,6 @@ class DirectExecutable final : public Executable {
       : problem_(problem),
         config_(config),
         fetches_ahead_(static_cast<std::int64_t>(sizeof(T)) * problem.input_elements() > l2_bytes_of(on)),
-        cuts_lines_(config.stream == 0 || caches_keep(problem, on)),
         epilogue_(epilogue_of(problem)),
         kernels_(*direct_kernels(config.vector_bits)),
         tile_(*find_tile(direct_tiles(kernels_, problem), config.channels, config.vectors)),
@@ -74,6 +73,7 @@ class DirectExecutable final : public Executable {
       float* const memory = scratch.reserve(geometry_.memory);
       float *const window = memory + geometry_.window, *const sums = memory + geometry_.sums;
       WindowAhead ahead;
+      CutLines cuts(geometry_.cut_lines < 0 ? nullptr : memory + geometry_.cut_lines);
       std::int64_t staged = -1;  // consecutive tasks share a tile and differ in their filters
       for (std::int64_t task = 0; tasks.next(task);) {
         const OutputTile tile = geometry_.tile(task / geometry_.filter_tasks);
@@ -83,8 +83,9 @@ class DirectExecutable final : public Executable {
         }
         staged = tile.index;
         const float* const inputs = config_.staged != 0 ? window : inputs_of(tile, tensors.x);
-        compute(tile, geometry_.blocks_of(task), inputs, sums, weights, outputs, ahead);
+        compute(tile, geometry_.blocks_of(task), inputs, sums, weights, outputs, cuts, ahead);
       }
+      cuts.finish();
       if (config_.stream) kernels_.fence();
     });
     if (repairs) repair(tensors, weights, residual);
@@ -141,7 +142,7 @@ class DirectExecutable final : public Executable {
 
   // All outputs of a tile for the filters of one task, from its window. `sums`: of a register tile.
   void compute(const OutputTile& tile, const FilterRange& filters, const float* window, float* sums,
-               const float* packed, const Outputs<T>& outputs, WindowAhead& ahead) const {
+               const float* packed, const Outputs<T>& outputs, CutLines& cuts, WindowAhead& ahead) const {
     const DirectGeometry& g = geometry_;
     const std::int64_t lanes = kernels_.lanes;
     const std::int64_t lines = config_.flat ? 1 : tile.rows;
@@ -151,11 +152,19 @@ class DirectExecutable final : public Executable {
       const auto [readable, end] =
           config_.staged != 0 ? Readable{-skip, length + g.block} : readable_of(tile, line);
       const LineBlocks blocks((skip + length - 1) / lanes + 1, config_.vectors, g.line_unit);
+      CutLines::Row row{};
+      if constexpr (sizeof(T) == 4) {
+        if (-skip >= readable && blocks.vectors * lanes - skip <= end)
+          row = cuts.row(outputs.y + output_of(tile, filters, line, 0), filters_of(filters),
+                         g.output_rows * g.output_cols, length);
+        else
+          cuts.finish();  // of x's first or last elements: lanes are no line's there
+      }
       for (std::int64_t b = 0; b < blocks.count; ++b) {
         std::int64_t from = blocks.first(b) * lanes - skip, to = blocks.first(b + 1) * lanes - skip;
         const auto put = [&](std::int64_t first, std::int64_t vectors, std::int64_t skipped,
                              std::int64_t until) {
-          multiply(tile, filters, {line * g.pitch + first, vectors, line, first, skipped, until - first},
+          multiply(tile, filters, {line * g.pitch + first, vectors, line, first, skipped, until - first, row},
                    window, sums, packed, outputs, ahead);
         };
         if (from < 0) {
@@ -173,6 +182,19 @@ class DirectExecutable final : public Executable {
     }
   }
 
+  // Where a pixel of a tile's row lies in y, of a task's first filter; and how many filters it has.
+  std::int64_t output_of(const OutputTile& tile, const FilterRange& filters, std::int64_t row,
+                         std::int64_t col) const {
+    const DirectGeometry& g = geometry_;
+    const std::int64_t k =
+        tile.image * problem_.k + tile.group * g.group_filters + filters.first * config_.channels;
+    return (k * g.output_rows + tile.row + row) * g.output_cols + tile.col + col;
+  }
+  std::int64_t filters_of(const FilterRange& filters) const {
+    return std::min(filters.end * config_.channels, geometry_.group_filters) -
+           filters.first * config_.channels;
+  }
+
   // Positions of a line of planes which are read where they lie that are elements of x: of the first channel
   // those from `first`, of the last one those before `end`.
   struct Readable {
@@ -187,7 +209,7 @@ class DirectExecutable final : public Executable {
 
   // Positions of a line's first vectors that lie before its first output, so that whole lines of the cache
   // are stored: y need not begin at one (NumPy's arrays do not), nor need a row of it. A vector more is paid
-  // where stores go past the caches, which takes whole lines, and the caches would not keep them.
+  // where stores go past the caches, which takes whole lines.
   std::int64_t first_skipped(const OutputTile& tile, std::int64_t line, std::int64_t length,
                              const T* y) const {
     const DirectGeometry& g = geometry_;
@@ -198,7 +220,7 @@ class DirectExecutable final : public Executable {
     const auto place = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(y) / sizeof(T));
     const std::int64_t skip = (place + output) & within;
     const bool fits = ((length - 1) & (lanes - 1)) + (skip & (lanes - 1)) < lanes;
-    return fits || !cuts_lines_ ? skip : 0;
+    return fits || config_.stream != 0 ? skip : 0;
   }
 
   // The positions of one register tile: where they lie in the window, how many vectors, and for outputs that
@@ -206,6 +228,7 @@ class DirectExecutable final : public Executable {
   // end.
   struct Block {
     std::int64_t position, vectors, row, col, skip, outputs;
+    CutLines::Row line;  // of the cache, that the row begins and ends within
   };
 
   // The outputs of a block for the filters of a task, in register tiles.
@@ -223,8 +246,8 @@ class DirectExecutable final : public Executable {
                   .halves = g.taps - g.whole_taps};
     Outputs<T> to{};
     if (g.straight) {
-      to = outputs + ((tile.image * problem_.k + tile.group * g.group_filters + first) * plane +
-                      (tile.row + block.row) * g.output_cols + tile.col + block.col);
+      to = outputs + output_of(tile, filters, block.row, block.col);
+      args.line = block.line;
       args.y_stride = plane;
       args.y_channels = g.group_filters - first;  // of the register tile and behind it
       args.skip = block.skip;
@@ -245,6 +268,8 @@ class DirectExecutable final : public Executable {
         continue;
       }
       to = to + config_.channels * plane;
+      if (args.line.begun != nullptr) args.line.begun += config_.channels * CutLines::kFloats;
+      if (args.line.cut != nullptr) args.line.cut += config_.channels * CutLines::kFloats;
       args.y_channels -= config_.channels;
       args.bias += config_.channels;
     }
@@ -297,7 +322,6 @@ class DirectExecutable final : public Executable {
   ConvProblem problem_;
   DirectConfig config_;
   bool fetches_ahead_;  // of an image that the second cache does not keep
-  bool cuts_lines_;     // rather than have a vector more in a row, where y begins within a line
   Epilogue epilogue_;
   const DirectKernels& kernels_;
   const TileShape& tile_;

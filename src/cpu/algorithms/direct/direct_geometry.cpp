@@ -77,6 +77,10 @@ DirectExtents::DirectExtents(const ConvProblem& problem, const DirectConfig& con
   straight = problem.layout == Layout::nchw &&
              (config.flat == 0 || (tile_cols == output_cols && cols_extent.halo == 0));
   const std::int64_t element = size_of(problem.dtype.y);
+  const bool whole_lines = output_rows * output_cols % CutLines::kFloats == 0;
+  cut_lines = -1;
+  if (config.stream != 0 && straight && whole_lines && lanes == CutLines::kFloats && element == 4)
+    cut_lines = memory.take("cut lines", product_of(group_filters, CutLines::kFloats));
   line_unit = config.stream != 0 ? line_unit_of(std::gcd(tile_cols, output_cols), lanes, element) : 1;
 
   const std::int64_t last_rows = output_rows - (row_tiles - 1) * tile_rows;

@@ -100,6 +100,7 @@ class WinogradRowsExecutable final : public Executable {
       float* const memory = scratch.reserve(g.memory);
       std::int64_t transformed = -1;  // consecutive tasks share their rows and differ in their filters
       bool finite = false;
+      CutLines cuts(g.cut_lines < 0 ? nullptr : memory + g.cut_lines);
       for (std::int64_t index = 0; tasks.next(index);) {
         const WinogradRowsTask task = g.task(index);
         if (const std::int64_t rows = index / g.filter_tasks; rows != transformed) {
@@ -108,11 +109,12 @@ class WinogradRowsExecutable final : public Executable {
         }
         for (std::int64_t pair = 0; pair < task.pairs; ++pair) {
           if (finite)
-            compute(task, pair, weights, memory, outputs, [](const auto&...) {});
+            compute(task, pair, weights, memory, outputs, cuts, [](const auto&...) {});
           else
-            compute_checked(task, pair, x, weights, memory, outputs);
+            compute_checked(task, pair, x, weights, memory, outputs, cuts);
         }
       }
+      cuts.finish();
       if (config_.stream) kernels_.fence();
     });
   }
@@ -199,6 +201,20 @@ class WinogradRowsExecutable final : public Executable {
     return static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(y) / sizeof(float)) & within;
   }
 
+  // Where the lines are that a pair of rows begins and ends within, from y on. The second row begins in the
+  // one that the first ends in: blocks go from right to left, and ends are there before beginnings are.
+  std::array<CutLines::Row, 2> lines_of(CutLines& cuts, float* y, std::int64_t filters, bool second,
+                                        float* memory) const {
+    const WinogradRowsGeometry& g = geometry_;
+    const std::int64_t plane = g.output_rows * g.output_cols, all = g.group_filters * CutLines::kFloats;
+    const CutLines::Row pair = cuts.row(y, filters, plane, (second ? 2 : 1) * g.output_cols);
+    float* const begun = pair.begun == nullptr ? nullptr : memory + g.cut_lines + all;
+    if (begun != nullptr) std::copy_n(pair.begun, filters * CutLines::kFloats, begun);
+    if (!second) return {{{begun, pair.cut}, {}}};
+    float* const between = memory + g.cut_lines + 2 * all;
+    return {{{begun, between}, {between, pair.cut}}};
+  }
+
   // A pair of rows of a task's filters: where V of them stays in the first cache, or lines are staggered, a
   // register tile of filters goes along whole rows, since memory takes long runs of a plane faster than short
   // ones of many.
@@ -206,7 +222,7 @@ class WinogradRowsExecutable final : public Executable {
   // sums are kept for it.
   template <class Visit>
   void compute(const WinogradRowsTask& task, std::int64_t pair, const float* packed, float* memory,
-               const Outputs<float>& outputs, Visit&& visit) const {
+               const Outputs<float>& outputs, CutLines& cuts, Visit&& visit) const {
     const WinogradRowsGeometry& g = geometry_;
     const std::int64_t lanes = kernels_.lanes, plane = g.output_rows * g.output_cols;
     const std::int64_t row = task.row + 2 * pair, skip = outputs.y == nullptr ? 0 : skipped(outputs.y);
@@ -236,7 +252,14 @@ class WinogradRowsExecutable final : public Executable {
     if (config_.stream == 2 && outputs.y != nullptr &&
         reinterpret_cast<std::uintptr_t>(outputs.y) % kCacheLineBytes == 0)
       args.stagger.ring = memory + g.ring;
-    const auto multiply = [&](std::int64_t block, std::int64_t b) {
+    const bool joins = skip != 0 && g.cut_lines >= 0;
+    std::array<CutLines::Row, 2> lines{};
+    if (joins)
+      lines = lines_of(cuts, outputs.y + place + skip,
+                       std::min(task.last_block * config_.channels, g.group_filters) - first, args.second,
+                       memory);
+    const auto multiply = [&](std::int64_t block, std::int64_t turn) {
+      const std::int64_t b = joins ? blocks.count - 1 - turn : turn;
       const std::int64_t from = blocks.first(b), width = blocks.width_of(b);
       const std::int64_t at = from * lanes, filters = (block - task.first_block) * config_.channels;
       args.window = window + at;
@@ -246,6 +269,9 @@ class WinogradRowsExecutable final : public Executable {
         const Outputs<float> to = outputs + (place + filters * plane + at);
         args.y = to.y, args.residual = to.residual;
       }
+      for (std::size_t r = 0; r < lines.size(); ++r)
+        args.lines[r] = {lines[r].begun ? lines[r].begun + filters * CutLines::kFloats : nullptr,
+                         lines[r].cut ? lines[r].cut + filters * CutLines::kFloats : nullptr};
       args.y_channels = g.group_filters - first - filters;
       args.skip = b == 0 ? skip : 0;
       args.count = g.output_cols + skip - at;
@@ -265,7 +291,7 @@ class WinogradRowsExecutable final : public Executable {
 
   // Computes a pair of rows with every sum looked at.
   void compute_checked(const WinogradRowsTask& task, std::int64_t pair, const float* x, const float* packed,
-                       float* memory, const Outputs<float>& outputs) const {
+                       float* memory, const Outputs<float>& outputs, CutLines& cuts) const {
     const WinogradRowsGeometry& g = geometry_;
     const auto check = [&](const WinogradRowsArgs& args, std::int64_t width, std::int64_t block,
                            std::int64_t col) {
@@ -286,7 +312,7 @@ class WinogradRowsExecutable final : public Executable {
                           count);
         }
     };
-    compute(task, pair, packed, memory, {}, check);
+    compute(task, pair, packed, memory, {}, cuts, check);
   }
 
   ConvProblem problem_;

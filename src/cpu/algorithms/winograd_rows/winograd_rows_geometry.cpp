@@ -46,6 +46,9 @@ WinogradRowsGeometry::WinogradRowsGeometry(const ConvProblem& problem, const Win
   sums =
       memory.take("sums", std::max<std::int64_t>(product_of(pitch, problem.stride_w),
                                                  std::int64_t{2} * config.channels * config.vectors * lanes));
+  cut_lines = -1;
+  if (config.stream == 1 && lanes == CutLines::kFloats && output_cols % lanes == 0)
+    cut_lines = memory.take("cut lines", product_of(3, group_filters, CutLines::kFloats));
   ring = memory.take("staggered lines",
                      config.stream == 2 ? 2 * stagger_floats(config.channels, config.vectors, lanes) : 0);
 

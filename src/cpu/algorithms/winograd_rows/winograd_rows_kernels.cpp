@@ -46,8 +46,15 @@ HWY_INLINE void add_taps(const float* window, const std::int32_t*& taps, std::in
 template <bool staggered, int channels, int vectors>
 HWY_INLINE void finish_row(RowsTile<channels, vectors>& sums, const WinogradRowsArgs& args, int row) {
   if (args.y != nullptr) {
-    const TilePlace<float> place{
-        args.y + row * args.y_row, args.y_stride, args.y_channels, args.skip, args.count, args.stream};
+    const CutLines::Row& line = args.lines[static_cast<std::size_t>(row)];
+    const TilePlace<float> place{args.y + row * args.y_row,
+                                 args.y_stride,
+                                 args.y_channels,
+                                 args.skip,
+                                 args.count,
+                                 args.stream,
+                                 line.begun,
+                                 line.cut};
     finish_tile(sums, args.epilogue, place, args.residual ? args.residual + row * args.y_row : nullptr);
     if constexpr (staggered) {
       Stagger stagger = args.stagger;

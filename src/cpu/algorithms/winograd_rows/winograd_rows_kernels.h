@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 
+#include "cpu/tile/cut_lines.h"
 #include "cpu/tile/register_tile.h"
 #include "cpu/tile/stagger.h"
 #include "cpu/tile/tile_epilogue.h"
@@ -29,7 +30,9 @@ struct WinogradRowsArgs {
   std::int64_t y_stride, y_row, y_channels, skip, count;
   Epilogue epilogue;
   bool second, stream;  // stream: whole, aligned vectors go past the caches
-  Stagger stagger{};    // WinogradRowsKernel::staggered: whole, aligned lines that do, a ring for each row
+  // Of vectors that are lines: where those that the rows begin and end within are, from the first channel on.
+  std::array<CutLines::Row, 2> lines{};
+  Stagger stagger{};  // WinogradRowsKernel::staggered: whole, aligned lines that do, a ring for each row
 };
 // Both do the same, `staggered` with the stores of args.stagger.
 struct WinogradRowsKernel {
