@@ -140,7 +140,9 @@ TEST_F(CudnnGraphs, WeightsOfFiltersLongerThanTheImageLeaveEngine1Out) {
 // Engine 47 adds partial sums in the type of the result: 191 became 192. cuDNN notes that where it is fp16.
 TEST_F(CudnnGraphs, WeightsOfHalvesLeaveEngine47Out) {
   for (const char* type : {"f16", "bf16"})
-    EXPECT_FALSE(engines(std::string("g4mb1ic4ih33oc8kh5 bias=0 dir=bwd_w dtype=") + type, kLast).contains(47)) << type;
+    EXPECT_FALSE(
+        engines(std::string("g4mb1ic4ih33oc8kh5 bias=0 dir=bwd_w dtype=") + type, kLast).contains(47))
+        << type;
 }
 
 // Tensor cores serve halves also where fp32 is asked for: no product is rounded.
