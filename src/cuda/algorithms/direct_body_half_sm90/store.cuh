@@ -316,10 +316,11 @@ struct Store {
       if constexpr (a.residual) other = load_element<a.y_type>(residual, output);
       const int frame = static_cast<int>(pixel / (a.p * a.q)), row = static_cast<int>(pixel / a.q % a.p);
       const int column = static_cast<int>(pixel % a.q);
-      const float value =
-          config.cache > 0
-              ? exact_with_cache(x, cache, packed, frame / a.z, filter, row, column, other, frame % a.z)
-              : exact_output<config>(x, packed, frame / a.z, filter, row, column, other, frame % a.z);
+      float value;
+      if constexpr (config.cache > 0)
+        value = exact_with_cache(x, cache, packed, frame / a.z, filter, row, column, other, frame % a.z);
+      else
+        value = exact_output<config>(x, packed, frame / a.z, filter, row, column, other, frame % a.z);
       store_element<a.y_type>(y, output, value);
     });
   }
