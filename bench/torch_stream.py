@@ -3,7 +3,8 @@
 
     python bench/torch_stream.py --model resnet50 --calls 500                       # on the GPU, in bf16
     python bench/torch_stream.py --model resnet18 --size 64 --device cpu --calls 200
-    python bench/torch_stream.py --backend inductor                                 # for comparison
+    python bench/torch_stream.py --backend inductor --write inductor.json           # for comparison,
+    python bench/torch_stream.py --beside inductor.json                             # which this says
 
 The first call has a batch of 8 whose first size is marked (mark_dynamic), of which PyTorch makes a graph for any batch but 1; then come random ones,
 --calls and more, until --seconds are over since the first call began. A batch's median is that of all its calls. One answer in ten is held
@@ -12,6 +13,9 @@ weights; needs PyTorch and torchvision.
 """
 
 import argparse
+import json
+import math
+import pathlib
 import random
 import statistics
 import sys
@@ -33,6 +37,22 @@ def phases(backend):
     return "" if report is None else "; " + ", ".join(f"{name} {took:.1f}" for name, took in report.seconds.items())
 
 
+def medians_of(stream, begin=0.0):
+    """The median of each batch's calls since then."""
+    some = [(batch, took) for at, batch, took in stream if at > begin]
+    return {batch: statistics.median(took for of, took in some if of == batch) for batch in {batch for batch, _ in some}}
+
+
+def ratios_in_words(mine, others):
+    """How many times as long another stream's batches took, by the batches that both have."""
+    ratios = {batch: others[batch] / mine[batch] for batch in sorted(mine) if batch in others}
+    if not ratios:
+        return "of no batch"
+    mean = math.exp(statistics.fmean(map(math.log, ratios.values())))
+    least, most = min(ratios, key=ratios.get), max(ratios, key=ratios.get)
+    return f"{mean:.3f} times, of {len(ratios)} batches, {ratios[least]:.2f} ({least}) to {ratios[most]:.2f} ({most})"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--model", default="resnet50")
@@ -47,6 +67,8 @@ def main():
     parser.add_argument("--whole", type=int, help="1: the whole graph must be proven, 0: it is not asked")
     parser.add_argument("--all-sizes", action="store_true", help="height and width are any, too: PyTorch traces for twice as long")
     parser.add_argument("--oblivious", action="store_true", help="PyTorch traces one graph for batches of 1, too")
+    parser.add_argument("--write", type=pathlib.Path, help="a file for the medians")
+    parser.add_argument("--beside", type=pathlib.Path, help="the file of another stream, which medians are compared with")
     args = parser.parse_args()
     if args.oblivious:
         torch.fx.experimental._config.backed_size_oblivious = True
@@ -85,14 +107,21 @@ def main():
                 print(f"batch {batch} at {time.perf_counter() - begin:.0f} s: {took:.2f} s{phases(args.backend)}", flush=True)
             if len(stream) % 10 == 1:
                 errors.append(float((y.float() - expected[:batch]).abs().max() / scale))
-    medians = {batch: statistics.median(took for _, of, took in stream if of == batch) for batch in {one[1] for one in stream}}
+    medians, settled = medians_of(stream), medians_of(stream, args.minute)
     ratios = sorted(((took / medians[batch], at, batch, took) for at, batch, took in stream), reverse=True)
     late = [one for one in ratios if one[1] > args.minute]
     print(f"{args.backend} {args.model}, {len(stream)} calls of 1 to {args.most} images in {stream[-1][0]:.0f} s, the first {args.calls} "
           f"in {sum(one[2] for one in stream[:args.calls]):.2f} s, error {max(errors):.2g}")  # fmt: skip
     for ratio, at, batch, took in ratios[:3] + [one for one in late[:6] if one not in ratios[:3]]:
         print(f"  {ratio:.2f} times the median of batch {batch}: {1e3 * took:.1f} ms, {at:.0f} s after the beginning")
-    print("ms of batches: " + ", ".join(f"{batch} {1e3 * medians[batch]:.2f}" for batch in sorted(medians)[:: max(1, len(medians) // 8)]))
+    some = sorted(settled)[:: max(1, len(settled) // 8)]
+    print(f"ms of batches, after {args.minute:.0f} s: " + ", ".join(f"{batch} {1e3 * settled[batch]:.2f}" for batch in some))
+    if args.write:
+        args.write.write_text(json.dumps({"all": medians, "settled": settled}))
+    if args.beside and args.beside.exists():
+        others = {name: {int(batch): took for batch, took in of.items()} for name, of in json.loads(args.beside.read_text()).items()}
+        print(f"{args.beside.stem} takes {ratios_in_words(settled, others['settled'])}; "
+              f"by all calls, those that wait for kernels too, {ratios_in_words(medians, others['all'])}")  # fmt: skip
     parts = [[one[2] for one in stream if begin <= one[0] < begin + 15] for begin in range(0, int(stream[-1][0]) + 1, 15)]
     print("calls of 15 s, their median and slowest in ms: " + ", ".join(
         f"{len(one)} {1e3 * statistics.median(one):.1f} {1e3 * max(one):.0f}" for one in parts if one))  # fmt: skip

@@ -170,7 +170,10 @@ typedef struct convtune_convolution convtune_convolution;
 /* `device`: "cpu", "cuda:0", or null for the best. `algorithm` and `config` ("vectors=4 channels=6"): null,
  * and records and estimates choose; an algorithm without a config takes its first guess, and "ours" the best
  * of convtune's own algorithms by records and estimates, whatever the vendor's library has; "recorded" is one
- * of them that a record proves, and unsupported where there is none. Never measures. */
+ * of them that a record proves, "recorded batch" one that a record of this batch does, and unsupported where
+ * there is none; "any batch" chooses as null does, and where the kernel can be compiled for every batch up to
+ * the problem's, the config ends with "most_images=64" and runs those, too: named for them, it shares what is
+ * loaded. Never measures. */
 CONVTUNE_API convtune_status convtune_plan(const convtune_problem* problem, const char* device,
                                            const char* algorithm, const char* config,
                                            convtune_convolution** convolution);

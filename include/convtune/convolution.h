@@ -113,9 +113,12 @@ Convolution plan(const ConvProblem& problem, Device device = best_device());
 // As above with the choice made by the caller. Throws Error{invalid_argument} for an unknown
 // algorithm or config, Error{unsupported} with the algorithm's own reason. An empty config means
 // the algorithm's first guess. kOurs chooses as plan() does among convtune's own algorithms, without the
-// vendor's. kRecorded takes one of them that a record proves, and throws Error{unsupported} before anything
-// is compiled where there is none.
-inline constexpr std::string_view kOurs = "ours", kRecorded = "recorded";
+// vendor's. kRecorded takes one of them that a record proves, kRecordedBatch one that a record of this batch
+// does: both throw Error{unsupported} before anything is compiled where there is none. kAnyBatch chooses as
+// plan() does, and compiles a kernel that can be had so for every batch up to the problem's: the config then
+// ends with "most_images", and is a smaller batch's, too.
+inline constexpr std::string_view kOurs = "ours", kRecorded = "recorded", kRecordedBatch = "recorded batch",
+                                  kAnyBatch = "any batch";
 Convolution plan(const ConvProblem& problem, Device device, const std::string& algorithm,
                  const Config& config = {});
 

@@ -161,8 +161,11 @@ Convolution plan(const ConvProblem& problem, Device device, const std::string& a
   const ConvProblem resolved = resolve(problem, on);
   if (algorithm_name == kOurs && config.values.empty())
     return ConvolutionAccess::make(resolved, on, choose_ours(resolved, on.info()));
-  if (algorithm_name == kRecorded && config.values.empty())
-    return ConvolutionAccess::make(resolved, on, choose_recorded(resolved, on.info()));
+  if ((algorithm_name == kRecorded || algorithm_name == kRecordedBatch) && config.values.empty())
+    return ConvolutionAccess::make(resolved, on,
+                                   choose_recorded(resolved, on.info(), algorithm_name == kRecordedBatch));
+  if (algorithm_name == kAnyBatch && config.values.empty())
+    return ConvolutionAccess::make(resolved, on, choose_any_batch(resolved, on.info()));
   const Algorithm& algorithm = find_algorithm(device.kind, algorithm_name);
   if (const Support support = algorithm.supports(resolved, on.info()); !support)
     throw Error(ErrorKind::unsupported,

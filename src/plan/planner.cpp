@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "contract/most_images.h"
 #include "convtune/convolution.h"
 #include "plan/algorithms.h"
 #include "plan/recorded_batches.h"
@@ -197,8 +198,9 @@ Plan choose_ours(const ConvProblem& resolved, const DeviceInfo& device) {
   return choose(resolved, device, true);
 }
 
-Plan choose_recorded(const ConvProblem& resolved, const DeviceInfo& device) {
-  const std::optional<Record> record = any_record(resolved, device, false);
+Plan choose_recorded(const ConvProblem& resolved, const DeviceInfo& device, bool this_batch) {
+  const std::optional<Record> record =
+      this_batch ? find_record(resolved, device) : any_record(resolved, device, false);
   if (!record || !record->proven())
     throw Error(ErrorKind::unsupported,
                 fmt::format("no record on {} proves an algorithm for {}; `convtune tune` makes one",
@@ -210,6 +212,15 @@ Plan choose_recorded(const ConvProblem& resolved, const DeviceInfo& device) {
                             "`{}` chooses among those",
                             to_string(resolved), to_string(device.device), record->algorithm, kOurs));
   return plan_by(*record, resolved, device);
+}
+
+Plan choose_any_batch(const ConvProblem& resolved, const DeviceInfo& device) {
+  Plan plan = choose(resolved, device);
+  Config any = plan.config;
+  any.values.emplace_back(kMostImages, resolved.n);
+  const Algorithm& algorithm = find_algorithm(device.device.kind, plan.algorithm);
+  if (!algorithm.vendor() && algorithm.accepts(resolved, device, any)) plan.config = std::move(any);
+  return plan;
 }
 
 Plan first_guess(const ConvProblem& resolved, const DeviceInfo& device, bool ours_only) {

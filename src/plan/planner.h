@@ -36,7 +36,9 @@ Plan choose(const ConvProblem& resolved, const DeviceInfo& device);
 Plan choose_ours(const ConvProblem& resolved, const DeviceInfo& device);
 // One of convtune's own algorithms that a record proves, of this batch or another. Throws Error{unsupported}
 // where there is none, or the record keeps the vendor's.
-Plan choose_recorded(const ConvProblem& resolved, const DeviceInfo& device);
+Plan choose_recorded(const ConvProblem& resolved, const DeviceInfo& device, bool this_batch = false);
+// As choose, by a kernel that runs every smaller batch, too, where it can be compiled so (kMostImages).
+Plan choose_any_batch(const ConvProblem& resolved, const DeviceInfo& device);
 // Whatever choose answers where there are no records. `ours_only`: of the algorithms that have a source.
 Plan first_guess(const ConvProblem& resolved, const DeviceInfo& device, bool ours_only = false);
 // As above, for a table of the caller's.

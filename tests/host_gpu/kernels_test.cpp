@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "contract/most_images.h"
 #include "cuda/compile/compile_all.h"
 #include "cuda/launch/sum_pixels_step.h"
 #include "kernel_problems.h"
@@ -235,6 +236,36 @@ TEST_P(HostKernel, TakesAnyPointersAndItsResidualInPlace) {
       EXPECT_EQ(outputs(0, true), expected) << what;
     }
   }
+}
+
+// A kernel that is compiled for a larger batch and told of this one, with tiles of more images than there
+// are, too.
+TEST_P(HostKernel, TakesAnyBatchUpToItsOwn) {
+  std::size_t computed = 0;
+  for (const ConvProblem& problem : spread(problems(), all() ? 40 : 3)) {
+    ConvProblem largest = problem;
+    largest.n = 2 * problem.n + 3;
+    if (!algorithm().supports(largest, gpu().info())) continue;
+    Config config = algorithm().candidates(largest, gpu().info()).front();
+    config.values.emplace_back(kMostImages, largest.n);
+    if (!algorithm().accepts(problem, gpu().info(), config)) continue;
+    const auto of_all = algorithm().build(largest, gpu().info(), config);  // one kernel is loaded for both
+    const auto executable = algorithm().build(problem, gpu().info(), config);
+    const std::string what =
+        fmt::format("{} {} with {}", algorithm().name(), to_string(problem), to_string(config));
+    Testbed whole(largest, gpu(), TestData::integer, 7, 0);
+    EXPECT_EQ(host_gpu_tests::fault_of(whole, *of_all), "") << what;
+    for (const TestData data : {TestData::integer, TestData::non_finite}) {
+      Testbed bed(problem, gpu(), data, 7, 0);
+      EXPECT_EQ(host_gpu_tests::fault_of(bed, *executable), "") << what;
+    }
+    if (problem.cache == 0) {
+      const Outputs outputs(problem, gpu(), *executable);
+      EXPECT_EQ(outputs(1, false), outputs(0, false)) << what;
+    }
+    ++computed;
+  }
+  if (computed == 0) GTEST_SKIP() << "it is compiled for one batch";
 }
 
 // A consumer that begins when others have done their rows: the units that it waits for first were full long

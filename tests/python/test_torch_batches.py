@@ -245,6 +245,17 @@ def test_a_batch_without_a_record_costs_one_kernel_and_the_one_that_stands_for_i
     assert asked == [8, 5]
     second = batches.planned_like_others(problem.replace(n=3), "cpu")
     assert asked == [8, 5, 3] and first.plan.config == second.plan.config
+    third = batches.planned_like_others(problem.replace(n=8), "cpu")  # which is there
+    assert asked == [8, 5, 3] and first.plan.config == third.plan.config
+
+
+def test_a_batch_of_a_record_of_its_own_asks_for_no_other(monkeypatch):
+    class Recorded:
+        def __init__(self, problem, device, algorithm=None, config=None):
+            assert (problem.n, algorithm) == (5, "recorded batch")
+
+    monkeypatch.setattr(batches, "Convolution", Recorded)
+    assert isinstance(batches.planned_like_others(Problem.parse("mb5ic8ih12oc16kh3ph1"), "cpu"), Recorded)
 
 
 def test_a_graph_for_any_batch_is_measured_on_the_example(monkeypatch):

@@ -2,8 +2,8 @@
 for it where a batch before has packed them.
 
 A batch that no record proves is run by the config of a batch that stands for it, a power of 8. So no more than four
-orders of packed weights are in use up to a batch of 512. On a GPU, whose kernels are compiled for their batch, PyTorch's own
-convolution runs until the kernel is there, which a few threads see to.
+orders of packed weights are in use up to a batch of 512; on a GPU no more than four kernels, too, where these can be compiled
+for every batch up to that one. PyTorch's own convolution runs until the kernel is there, which a few threads see to.
 docs/decisions/0128-any-batch.md has the reasons.
 """
 
@@ -45,21 +45,17 @@ def _that_stands_for(batch: int) -> int:
 
 
 def planned_like_others(problem: Problem, device: str) -> Convolution:
-    """The convolution by the record that proves it, else by the config of the batch that stands for it. No more than one kernel is
-    compiled for it, and one for that batch. Raises Unsupported."""
-    if problem.n == _that_stands_for(problem.n):
+    """The convolution by the record of that batch, else by the kernel of the batch that stands for it, which runs every smaller
+    one, too, or by its config. Raises Unsupported."""
+    other = problem.replace(n=_that_stands_for(problem.n))
+    if other.n == 1:
         return Convolution(problem, device)
     with contextlib.suppress(Unsupported):
-        return Convolution(problem, device, "recorded")
-    other = problem.replace(n=_that_stands_for(problem.n))
-
-    def plan() -> Any:
-        return Convolution(other, device).plan
-
+        return Convolution(problem, device, "recorded batch")
     with contextlib.suppress(Unsupported, InvalidArgument):  # a config that this batch does not take
-        like = PLANS.get_or_make(("stands for others", other.key, device), plan)
-        if like.algorithm not in _LAST_RESORTS:  # which are judged by where a plan is from
-            return Convolution(problem, device, like.algorithm, like.config)
+        like = PLANS.get_or_make(("stands for others", other.key, device), lambda: Convolution(other, device, "any batch"))
+        if like.plan.algorithm not in _LAST_RESORTS:  # which are judged by where a plan is from
+            return like if other.n == problem.n else Convolution(problem, device, like.plan.algorithm, like.plan.config)
     return Convolution(problem, device)
 
 

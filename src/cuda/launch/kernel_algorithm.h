@@ -118,6 +118,11 @@ std::string gathering_in_words(const Gathering& weights);
 // The algorithm as one of these, or null: of a vendor, which compiles nothing of ours.
 const KernelAlgorithm* kernel_algorithm(const Algorithm& algorithm);
 
+// The images that a config is compiled for at most (kMostImages), 0: it is for one batch; and the config
+// without.
+int most_images(const Config& config);
+Config without_most_images(Config config);
+
 // Refusals that several of them share, and the first of some that is one.
 Support first_refusal(std::initializer_list<Support> supports);
 Support takes_f32(const ConvProblem& problem);  // forward, 2-D
@@ -244,13 +249,13 @@ class KernelAlgorithmOf : public KernelAlgorithm {
   double bound_us(const ConvProblem& asked, const DeviceInfo&, const Config& config,
                   const Ceilings& ceilings) const final {
     const Computed problem = computed(asked);
-    return 1e6 * std::max(flops(problem, kernel_of(problem, config)) /
+    return 1e6 * std::max(flops(problem, kernel_for(problem, config)) /
                               ceilings.peak(element_row(problem.dtype.x).products),
                           problem.bytes() / ceilings.bytes_per_second);
   }
   std::optional<StageView> stage_view(const ConvProblem& problem, const DeviceInfo&,
                                       const Config& config) const final {
-    return stages(kernel_of(computed(problem), config));
+    return stages(kernel_for(computed(problem), config));
   }
   std::vector<ConfigField> fields() const final { return config_fields<Kernel>(); }
   // Known for kernels that have the order as numbers of its own (tile/pack.cuh).
@@ -258,7 +263,7 @@ class KernelAlgorithmOf : public KernelAlgorithm {
     std::string order;
     if constexpr (requires(const Kernel& kernel) { kernel.weights(); })
       for (const Computed& part : parts(problem)) {
-        const Kernel kernel = kernel_of(part, config);
+        const Kernel kernel = kernel_for(part, config);
         order += (order.empty() ? "" : "; ") +
                  order_in_words(name(), kernel.weights(), kernel.packed(), kernel.conv) +
                  gathering_in_words(part.weights);
@@ -343,18 +348,45 @@ class KernelAlgorithmOf : public KernelAlgorithm {
     else
       return 1;
   }
+  static constexpr bool kTakesAnyBatch = requires(Kernel kernel) { kernel.any_batch = true; };
+  Kernel kernel_for(const Computed& problem, const Config& config) const {
+    return kernel_of(problem, kTakesAnyBatch ? without_most_images(config) : config);
+  }
+  // The kernel that is compiled: where the config is for any batch, of the most images.
+  Kernel compiled_for(const Computed& problem, const Config& config) const {
+    Kernel kernel = kernel_for(problem, config);
+    if constexpr (kTakesAnyBatch)
+      if (const int most = most_images(config); most > 0) {
+        Computed largest = problem;
+        largest.n = most;
+        kernel = kernel_for(largest, config);
+        kernel.any_batch = true;
+      }
+    return kernel;
+  }
   Support takes_config(const Computed& problem, const DeviceInfo& device, const Config& config) const final {
-    const Support support = takes_kernel(kernel_of(problem, config), device);
+    const Kernel kernel = compiled_for(problem, config);
+    if (most_images(config) > 0 && kernel.conv.n < problem.n)
+      return Support::no(
+          fmt::format("it is compiled for {} images at most, not for {}", kernel.conv.n, problem.n));
+    const Support support = takes_kernel(kernel, device);
     if (support) return support;
     return Support::no(to_string(config) +
                        " is not one of its configs for this problem: " + support.reason());
   }
   LaunchPlan launch_plan(const Computed& problem, const DeviceInfo& device,
                          const Config& config) const final {
-    return launch(kernel_of(problem, config), device);
+    LaunchPlan plan = launch(kernel_for(problem, config), device);
+    if (const int most = most_images(config); most > 0) {
+      LaunchPlan compiled = launch(compiled_for(problem, config), device);
+      plan.configs = std::move(compiled.configs);
+      plan.config_for_any_pointer = std::move(compiled.config_for_any_pointer);
+      plan.most_images = most;
+    }
+    return plan;
   }
   TileWork tile_work(const Computed& problem, const DeviceInfo&, const Config& config) const final {
-    return counted(kernel_of(problem, config));
+    return counted(kernel_for(problem, config));
   }
 };
 

@@ -89,10 +89,11 @@ std::shared_ptr<const KernelExecutable::Kernels> KernelExecutable::load(const La
                                                                         const DeviceInfo& device) {
   const int index = device.device.index;
   const auto compile_and_load = [&] { return std::make_shared<const Kernels>(plan, index, compile(plan)); };
-  if (!plan.serves_every_problem) return compile_and_load();
+  if (!plan.serves_every_problem && plan.most_images == 0) return compile_and_load();
   struct Slot {
     Mutex mutex;
-    std::shared_ptr<const Kernels> kernels;
+    std::shared_ptr<const Kernels> kept;  // of every problem
+    std::weak_ptr<const Kernels> shared;
   };
   static constinit Mutex mutex;
   // Never destroyed: at exit the driver may be gone.
@@ -103,8 +104,10 @@ std::shared_ptr<const KernelExecutable::Kernels> KernelExecutable::load(const La
     slot = &slots[fmt::format("{} {} {}", index, plan.name, plan.configs.front())];
   }
   const std::lock_guard lock(slot->mutex);  // others compile meanwhile
-  if (!slot->kernels) slot->kernels = compile_and_load();
-  return slot->kernels;
+  std::shared_ptr<const Kernels> kernels = slot->shared.lock();
+  if (!kernels) slot->shared = kernels = compile_and_load();
+  if (plan.serves_every_problem) slot->kept = kernels;
+  return kernels;
 }
 
 KernelExecutable::KernelExecutable(LaunchPlan plan, const DeviceInfo& device)

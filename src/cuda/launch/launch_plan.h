@@ -177,6 +177,9 @@ struct LaunchPlan {
   bool stores_before_repair = false;
   // The kernels are those of every problem of a kind: loaded once in a process.
   bool serves_every_problem = false;
+  // The kernels take any batch up to so many images, 0: one alone. Plans of several batches share what is
+  // loaded.
+  int most_images = 0;
 
   Packed packed;
   std::vector<Step> pack, run;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "contract/most_images.h"
 #include "cuda/launch/bare_residues.h"
 #include "kernel_expectations.h"
 
@@ -32,6 +33,61 @@ TEST(Parts, AreNotStoredInAnotherLayout) {
   EXPECT_FALSE(implicit_gemm_half_sm90().supports(parse_problem(layer), h200));
   EXPECT_TRUE(implicit_gemm_half_sm90().supports(parse_problem(layer + " layout=nhwc"), h200));
   EXPECT_TRUE(direct_body_half_sm90().supports(parse_problem(layer), h200));
+}
+
+class AnyBatch : public testing::TestWithParam<const Algorithm*> {
+ protected:
+  AnyBatch() : algorithm_(*kernel_algorithm(*GetParam())) {
+    largest_.n = 64;
+    config_ = algorithm_.candidates(largest_, h200_).front();
+    any_ = config_;
+    any_.values.emplace_back(kMostImages, largest_.n);
+  }
+  ConvProblem of(std::int64_t batch) const {
+    ConvProblem problem = largest_;
+    problem.n = batch;
+    return problem;
+  }
+  std::string text(std::int64_t batch, const Config& config) const {
+    return algorithm_.plan(of(batch), h200_, config).configs.front();
+  }
+
+  const DeviceInfo h200_ = gpu();
+  const KernelAlgorithm& algorithm_;
+  ConvProblem largest_ =
+      parse_problem(GetParam()->name() == "direct_stem_half"
+                        ? "mb1ic3ih24oc64kh7sh2ph3 layout=nhwc dtype=bf16 precision=bf16"
+                        : "mb1ic64ih14oc128kh3ph1 layout=nhwc dtype=bf16 precision=bf16 residual=1");
+  Config config_, any_;
+};
+
+TEST_P(AnyBatch, IsOneText) {
+  EXPECT_EQ(text(1, any_), text(63, any_));
+  EXPECT_NE(text(64, any_), text(64, config_));
+  const LaunchPlan one = algorithm_.plan(of(1), h200_, any_), fixed = algorithm_.plan(of(64), h200_, config_);
+  EXPECT_EQ(one.packed.words(), fixed.packed.words());
+  EXPECT_EQ(one.kernel_launch().dynamic_smem_bytes, fixed.kernel_launch().dynamic_smem_bytes);
+  EXPECT_LT(one.kernel_launch().blocks(), fixed.kernel_launch().blocks());
+  EXPECT_EQ(std::get<int>(one.kernel_launch().arguments.back()), 1);
+  EXPECT_EQ(algorithm_.packed_order(of(1), h200_, any_), algorithm_.packed_order(of(64), h200_, config_));
+}
+
+TEST_P(AnyBatch, IsNoLargerOne) {
+  EXPECT_TRUE(algorithm_.accepts(of(64), h200_, any_));
+  const Support support = algorithm_.accepts(of(65), h200_, any_);
+  EXPECT_EQ(support.reason(), "it is compiled for 64 images at most, not for 65");
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, AnyBatch,
+                         testing::Values(&direct_body_half_sm90(), &implicit_gemm_half_sm90(),
+                                         &direct_stem_half()),
+                         [](const auto& info) { return std::string(info.param->name()); });
+
+TEST(AnyBatchField, IsNotForEveryKernel) {
+  const ConvProblem problem = parse_problem("mb8ic64ih14oc64kh3ph1 precision=tf32");
+  Config config = implicit_gemm_sm90().candidates(problem, gpu()).front();
+  config.values.emplace_back(kMostImages, 8);
+  EXPECT_FALSE(implicit_gemm_sm90().accepts(problem, gpu(), config));
 }
 
 // A constant, since a shift by more bits than there are is none.

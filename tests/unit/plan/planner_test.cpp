@@ -247,6 +247,22 @@ TEST_F(OursAlone, AreTheNearestRecordsToo) {
   EXPECT_EQ(ours(), "direct " + to_string(configs_.at(1)) + ": nearest");
 }
 
+TEST_F(OursAlone, AreRecordedForThisBatch) {
+  const auto planned = [&](std::int64_t batch) {
+    ConvProblem other = problem_;
+    other.n = batch;
+    return text(plan(other, {}, std::string(kRecordedBatch)).plan());
+  };
+  store(direct_, configs_.at(1), "", 4);
+  EXPECT_EQ(planned(4), "direct " + to_string(configs_.at(1)) + ": tuned");
+  EXPECT_THROW(planned(problem_.n), Error);
+}
+
+// On a CPU nothing is compiled, and a config is every batch's.
+TEST_F(OursAlone, AreChosenForAnyBatchAsEver) {
+  EXPECT_EQ(text(plan(problem_, {}, std::string(kAnyBatch)).plan()), text(plan(problem_).plan()));
+}
+
 TEST_F(OursAlone, AreRecordedWhereARecordProvesThem) {
   const std::string recorded(kRecorded);
   const auto refusal = [&] {

@@ -24,14 +24,14 @@ struct LoadsSlices {
   __device__ static __forceinline__ void load(const MapsOf<config>& maps,
                                               const unsigned short* __restrict__ x,
                                               const unsigned short* __restrict__ cache, unsigned smem,
-                                              int warp) {
+                                              int warp, int images) {
     if constexpr (!config.aligned) {
       const int loader = warp - (warp > direct_body_half_sm90::kWeightsWarp);
-      load_anywhere<config>(x, cache, smem, loader * 32 + static_cast<int>(threadIdx.x) % 32);
+      load_anywhere<config>(x, cache, smem, loader * 32 + static_cast<int>(threadIdx.x) % 32, images);
     } else if (warp == 0) {
-      load_slices<config>(maps, smem);
+      load_slices<config>(maps, smem, images);
     } else {
-      transpose_slices<config>(smem, warp - kFirstTransposing);
+      transpose_slices<config>(smem, warp - kFirstTransposing, images);
     }
   }
 };
@@ -40,10 +40,11 @@ template <DirectBodyHalfSm90 config>
 __global__ void __cluster_dims__(config.cluster, 1, 1) __launch_bounds__(config.threads(), 1)
     direct_body_half_nchw_sm90(const __grid_constant__ MapsOf<config> maps, const void* __restrict__ x,
                                const float* __restrict__ packed, void* __restrict__ y,
-                               const void* __restrict__ residual, const void* __restrict__ cache) {
+                               const void* __restrict__ residual, const void* __restrict__ cache,
+                               int images) {
   extern __shared__ __align__(1024) unsigned char memory[];
   direct_body_half_sm90::run_block<config, LoadsSlices<config>>(
-      maps, x, packed, y, residual, cache, ptx::shared_address(memory),
+      maps, x, packed, y, residual, cache, images, ptx::shared_address(memory),
       [](auto& pointer) { ptx::wait_for_earlier_grids(pointer); });
 }
 

@@ -29,15 +29,15 @@ __device__ __forceinline__ void for_stages(int tile, const F& f) {
 
 // By one warp, of which one thread does it.
 template <DirectBodyHalfSm90 config>
-__device__ void load_slices(const MapsOf<config>& maps, unsigned smem) {
+__device__ void load_slices(const MapsOf<config>& maps, unsigned smem, int images) {
   constexpr auto kAt = config.smem();
   constexpr BodySlices kSlices = config.slices();
   constexpr BodyAxis kRows = config.vertical(), kColumns = config.horizontal();
-  const Place<config> place;
+  const Place<config> place(images);
   const bool mine = threadIdx.x % 32 == 0;
   Ring<BodySlices::kPlaces> ring;
 #pragma unroll 1
-  for (int tile = place.first_tile; tile < place.kTiles; tile += place.tile_step) {
+  for (int tile = place.first_tile; tile < place.tiles; tile += place.tile_step) {
     // A cluster's last block may have none: it brings zeros, which nobody stores.
     const DirectBodyHalfSm90::Corner at = config.corner(tile, place.rank);
     const int column = kSlices.first_column(at.column, kColumns.before());
@@ -113,17 +113,17 @@ __device__ __forceinline__ void transpose_lines(unsigned from, unsigned to, int 
 
 // By kTransposingWarps, of which this is `warp`.
 template <DirectBodyHalfSm90 config>
-__device__ void transpose_slices(unsigned smem, int warp) {
+__device__ void transpose_slices(unsigned smem, int warp, int images) {
   constexpr auto kAt = config.smem();
   constexpr BodySlices kSlices = config.slices();
-  const Place<config> place;
+  const Place<config> place(images);
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int first = lane / 4 - kSlices.shift;  // where matrices are transposed
   const unsigned row = lane % 8 * kSlices.channel_bytes();
   Ring<config.input_stages> inputs;
   Ring<BodySlices::kPlaces> slices;
 #pragma unroll 1
-  for (int tile = place.first_tile; tile < place.kTiles; tile += place.tile_step)
+  for (int tile = place.first_tile; tile < place.tiles; tile += place.tile_step)
     for_stages<config>(tile, [&](int stage) {
       inputs.wait_empty(smem + kAt.empty);
       const unsigned to = smem + kAt.inputs + inputs.slot * config.input_stage_bytes();
@@ -147,15 +147,15 @@ __device__ void transpose_slices(unsigned smem, int warp) {
 // A stage of an x that may begin anywhere, by kLoadingThreads: `thread` of them, an element at a time.
 template <DirectBodyHalfSm90 config>
 __device__ void load_anywhere(const unsigned short* __restrict__ x, const unsigned short* __restrict__ cache,
-                              unsigned smem, int thread) {
+                              unsigned smem, int thread, int images) {
   constexpr auto kAt = config.smem();
   constexpr BodyAxis kRows = config.vertical(), kColumns = config.horizontal();
   constexpr ConvExtents a = config.conv;
   constexpr int kPieces = config.pieces(), kPlane = a.h * a.w;
-  const Place<config> place;
+  const Place<config> place(images);
   Ring<config.input_stages> ring;
 #pragma unroll 1
-  for (int tile = place.first_tile; tile < place.kTiles; tile += place.tile_step) {
+  for (int tile = place.first_tile; tile < place.tiles; tile += place.tile_step) {
     const DirectBodyHalfSm90::Corner at = config.corner(tile, place.rank);
     for_stages<config>(tile, [&](int stage) {
       ring.wait_empty(smem + kAt.empty);
@@ -168,9 +168,10 @@ __device__ void load_anywhere(const unsigned short* __restrict__ x, const unsign
         const int row = (at.row - kRows.before() + line % config.box_rows()) * kRows.stride + row_phase;
         const int column = at.column - kColumns.before() + pixel % config.pitch();
         const int channel = config.first_channel(stage) + 8 * piece;
-        const bool inside = at.volume < config.volumes() && image >= -config.cache &&
-                            image < config.input_batch() && row >= 0 && row < a.h && column >= 0 &&
-                            column < a.w && channel < config.depth();
+        const bool inside = of_run<config>(images, [&](const auto& one) {
+          return at.volume < one.volumes() && image >= -one.cache && image < one.input_batch() && row >= 0 &&
+                 row < a.h && column >= 0 && column < a.w && channel < one.depth();
+        });
         unsigned words[4] = {0, 0, 0, 0};
         if (inside) {
           const bool in_cache = config.cache > 0 && image < 0;

@@ -146,11 +146,11 @@ template <DirectBodyHalfSm90 config>
 __device__ void consume(const Maps& maps, const unsigned short* __restrict__ x,
                         const unsigned short* __restrict__ cache, const float* __restrict__ packed,
                         unsigned short* __restrict__ y, const unsigned short* __restrict__ residual,
-                        unsigned smem, int consumer) {
+                        unsigned smem, int consumer, int images) {
   constexpr auto kAt = config.smem();
   constexpr Packed kPacked = config.packed();
   constexpr int kPlaces = config.places();
-  const Place<config> place;
+  const Place<config> place(images);
   const bool finite = __float_as_uint(packed[kPacked.flag_at()]) == 0;
   Rings<config> rings;
   int tile = place.first_tile, tile_step = place.tile_step;
@@ -168,7 +168,8 @@ __device__ void consume(const Maps& maps, const unsigned short* __restrict__ x,
       smem + kAt.residual_full + 8 * kPlaces * consumer,
       0,
       static_cast<int>(threadIdx.x) % 128,
-      Turns::own(consumer)};
+      Turns::own(consumer),
+      images};
   const auto corner_of = [&](int some_tile) {
     DirectBodyHalfSm90::Corner corner = config.corner(some_tile, place.rank);
     if constexpr (!config.ping_pong) corner.filter += consumer * config.consumer_filters();
@@ -178,7 +179,7 @@ __device__ void consume(const Maps& maps, const unsigned short* __restrict__ x,
   Sums<config> sums;
   Biases<config> biases;
 #pragma unroll 1
-  for (; tile < place.kTiles; tile += tile_step) {
+  for (; tile < place.tiles; tile += tile_step) {
     store.corner = corner_of(tile);
     if (finite && (kPlaces == 1 || first_tile)) store.load_residual(maps, residual);
     store.load_biases(biases, packed + kPacked.bias_at());
@@ -187,7 +188,7 @@ __device__ void consume(const Maps& maps, const unsigned short* __restrict__ x,
       if (first_tile && consumer > 0) Turns::follow(consumer);
     multiply<config>(sums, rings, smem, consumer, tile, first_tile, [&] {
       if constexpr (config.ping_pong)
-        if (tile + place.tile_step < place.kTiles) Turns::give(1 - consumer);
+        if (tile + place.tile_step < place.tiles) Turns::give(1 - consumer);
     });
     first_tile = false;
     if constexpr (config.ping_pong) rings.skip_tile(tile + place.tile_step);
@@ -196,7 +197,7 @@ __device__ void consume(const Maps& maps, const unsigned short* __restrict__ x,
       continue;
     }
     if constexpr (kPlaces > 1)
-      if (tile + tile_step < place.kTiles) {
+      if (tile + tile_step < place.tiles) {
         Store<config> next = store;
         next.next_place();
         next.corner = corner_of(tile + tile_step);
@@ -207,7 +208,7 @@ __device__ void consume(const Maps& maps, const unsigned short* __restrict__ x,
     store.finish_sums(sums, biases);
     store.store(maps, y);
     if constexpr (config.shares_staging())
-      if (tile + place.tile_step < place.kTiles) {
+      if (tile + place.tile_step < place.tiles) {
         store.wait_until_free();
         __syncwarp();
         Turns::let_store(1 - consumer);
@@ -246,7 +247,7 @@ template <DirectBodyHalfSm90 config, class Loads, class Wait>
 __device__ __forceinline__ void run_block(const MapsOf<config>& maps, const void* __restrict__ x,
                                           const float* __restrict__ packed, void* __restrict__ y,
                                           const void* __restrict__ residual, const void* __restrict__ cache,
-                                          unsigned smem, const Wait& wait) {
+                                          int images, unsigned smem, const Wait& wait) {
   constexpr auto kAt = config.smem();
   using R = ConsumerRegisters<config.consumers>;
   using A = Arrivals<config>;
@@ -269,15 +270,15 @@ __device__ __forceinline__ void run_block(const MapsOf<config>& maps, const void
     if constexpr (R::kMove) ptx::leave_registers<R::kLoading>();
     const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32 % 4, 0);
     if (warp == kWeightsWarp)
-      load_weights<config>(reinterpret_cast<const unsigned*>(packed), smem);
+      load_weights<config>(reinterpret_cast<const unsigned*>(packed), smem, images);
     else
       Loads::load(maps, static_cast<const unsigned short*>(x), static_cast<const unsigned short*>(cache),
-                  smem, warp);
+                  smem, warp, images);
   } else {
     if constexpr (R::kMove) ptx::take_registers<R::kMultiplying>();
     consume<config>(maps, static_cast<const unsigned short*>(x), static_cast<const unsigned short*>(cache),
                     packed, static_cast<unsigned short*>(y), static_cast<const unsigned short*>(residual),
-                    smem, warpgroup);
+                    smem, warpgroup, images);
   }
   if constexpr (config.cluster > 1) ptx::cluster_sync();  // nobody reaches into this block any more
 }

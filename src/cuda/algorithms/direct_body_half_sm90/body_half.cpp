@@ -284,7 +284,8 @@ LaunchPlan DirectBodyHalf::launch(const Kernel& kernel, const DeviceInfo& device
                                      Pointer{Operand::packed},
                                      Pointer{Operand::y, "void*"},
                                      Pointer{Operand::residual, "const void*"},
-                                     Pointer{Operand::cache, "const void*"}};
+                                     Pointer{Operand::cache, "const void*"},
+                                     kernel.conv.n};
   return plan_of(kernel, device, {blocks_of(kernel, device.units)}, std::move(arguments));
 }
 

@@ -5,6 +5,7 @@
 #include "cuda/algorithms/direct_body_half_sm90/axis.h"
 #include "cuda/algorithms/direct_body_half_sm90/slices.h"
 #include "cuda/algorithms/direct_body_half_sm90/weights.h"
+#include "cuda/tile/any_batch.h"
 #include "cuda/tile/arithmetic.h"
 #include "cuda/tile/conv_extents.h"
 #include "cuda/tile/packed.h"
@@ -22,6 +23,7 @@ struct DirectBodyHalfSm90 {
   bool nchw = false;        // for the problem: y and the residual have channels first; `conv` says how x lies
   bool aligned = true;      // not a choice: x, y and the residual begin at multiples of 16 bytes
   bool transposes = false;  // for the problem: x, too, and a stage is transposed on its way (slices.h)
+  bool any_batch = false;   // not a choice: takes any batch up to the problem's
   static constexpr const char* kName = "DirectBodyHalfSm90";
   template <class Self, class F>
   static constexpr void visit(Self& self, F&& field) {
@@ -37,10 +39,9 @@ struct DirectBodyHalfSm90 {
     field("input_stages", self.input_stages, 1, 8, "stages of x kept at once");
     field("weight_stages", self.weight_stages, 1, 64, "stages of weights kept at once, of a tap each");
     field("cluster", self.cluster, 1, 2, "blocks that share the weights that they load");
-    field("cache", self.cache);
-    field("nchw", self.nchw);
-    field("aligned", self.aligned);
+    field("cache", self.cache), field("nchw", self.nchw), field("aligned", self.aligned);
     if (self.transposes) field("transposes", self.transposes);
+    if (self.any_batch) field("any_batch", self.any_batch);
   }
   constexpr bool asks_alignment() const { return true; }
 
@@ -351,8 +352,7 @@ struct DirectBodyHalfSm90 {
   // ---- Packed weights, in halves: [filter tile][step][filter][piece, exchanged][8] ----
   constexpr long long tile_weights() const { return 1LL * steps() * filters() * channels; }
   constexpr Packed packed() const { return {filter_tiles() * tile_weights() / 2, 0, conv.k}; }
-  using Weights = BodyWeights;
-  constexpr Weights weights() const {
+  constexpr BodyWeights weights() const {
     const BodyAxis down = vertical(), across = horizontal();
     return {.channels = channels,
             .filters = filters(),

@@ -42,18 +42,23 @@ __device__ __forceinline__ const ptx::TensorMap* map_of_frame(const MapsOf<confi
 }
 
 // A block's place, and the tiles that it takes:
-//   for (int tile = place.first_tile; tile < place.kTiles; tile += place.tile_step)
+//   for (int tile = place.first_tile; tile < place.tiles; tile += place.tile_step)
 template <DirectBodyHalfSm90 config>
-struct Place {
-  static constexpr int kTiles = static_cast<int>(config.tiles());
+struct Place : TilesOfRun<config> {
   int rank = 0;  // in the cluster
   int first_tile = static_cast<int>(blockIdx.x) / config.cluster;
   int tile_step = static_cast<int>(gridDim.x) / config.cluster;
 
-  __device__ Place() {
+  __device__ explicit Place(int images) : TilesOfRun<config>(images) {
     if constexpr (config.cluster > 1) rank = static_cast<int>(ptx::cluster_rank());
   }
 };
+
+// The images, or frames, of a run that outputs are counted in.
+template <DirectBodyHalfSm90 config>
+__device__ __forceinline__ int batch_of_run(int images) {
+  return of_run<config>(images, [](const auto& a) { return a.batch(); });
+}
 
 // The frames of the filter that a tile's sums have.
 template <DirectBodyHalfSm90 config>
@@ -74,14 +79,14 @@ struct Arrivals {
 
 // By one warp, of which one thread does it.
 template <DirectBodyHalfSm90 config>
-__device__ void load_inputs(const MapsOf<config>& maps, unsigned smem) {
+__device__ void load_inputs(const MapsOf<config>& maps, unsigned smem, int images) {
   constexpr auto kAt = config.smem();
   constexpr BodyAxis kRows = config.vertical(), kColumns = config.horizontal();
-  const Place<config> place;
+  const Place<config> place(images);
   const bool mine = threadIdx.x % 32 == 0;
   Ring<config.input_stages> ring;
 #pragma unroll 1
-  for (int tile = place.first_tile; tile < place.kTiles; tile += place.tile_step) {
+  for (int tile = place.first_tile; tile < place.tiles; tile += place.tile_step) {
     // A cluster's last block may have none: it brings zeros, which nobody stores.
     const DirectBodyHalfSm90::Corner at = config.corner(tile, place.rank);
     const DirectBodyHalfSm90::Frames frames = frames_that_count<config>(tile);
@@ -121,14 +126,15 @@ __device__ void load_inputs(const MapsOf<config>& maps, unsigned smem) {
 // Channels of a tile's pixels, where these come first.
 template <DirectBodyHalfSm90 config>
 __device__ void load_pixel_rows(const unsigned short* __restrict__ x, unsigned to,
-                                const DirectBodyHalfSm90::Corner& at, int first_channel, int thread) {
+                                const DirectBodyHalfSm90::Corner& at, int first_channel, int thread,
+                                int images) {
   constexpr int kPixels = config.horizontal().input, kDepth = config.depth();
 #pragma unroll 1
   for (int i = thread; i < config.input_bytes() / 16; i += kLoadingThreads) {
     const int row = i / 8, piece = i % 8, channel = row % config.channels;
     const int pixel = at.column + row / config.channels * 64 + piece * 8;
     unsigned words[4] = {0, 0, 0, 0};
-    if (at.image < config.batch() && first_channel + channel < kDepth) {
+    if (at.image < batch_of_run<config>(images) && first_channel + channel < kDepth) {
       const unsigned short* const from =
           x + (1LL * at.image * kDepth + first_channel + channel) * kPixels + pixel;
 #pragma unroll
@@ -142,15 +148,16 @@ __device__ void load_pixel_rows(const unsigned short* __restrict__ x, unsigned t
 // As above, for an x that may begin anywhere, by kLoadingThreads: `thread` of them, an element at a time.
 template <DirectBodyHalfSm90 config>
 __device__ void load_inputs_anywhere(const unsigned short* __restrict__ x,
-                                     const unsigned short* __restrict__ cache, unsigned smem, int thread) {
+                                     const unsigned short* __restrict__ cache, unsigned smem, int thread,
+                                     int images) {
   constexpr auto kAt = config.smem();
   constexpr BodyAxis kRows = config.vertical(), kColumns = config.horizontal();
   constexpr int kPieces = config.pieces(), kDepth = config.depth();
   constexpr int kPixelPieces = config.pixels_first() ? 0 : config.box_pixels() * kPieces;
-  const Place<config> place;
+  const Place<config> place(images);
   Ring<config.input_stages> ring;
 #pragma unroll 1
-  for (int tile = place.first_tile; tile < place.kTiles; tile += place.tile_step) {
+  for (int tile = place.first_tile; tile < place.tiles; tile += place.tile_step) {
     const DirectBodyHalfSm90::Corner at = config.corner(tile, place.rank);
     const DirectBodyHalfSm90::Frames frames = frames_that_count<config>(tile);
 #pragma unroll 1
@@ -161,7 +168,7 @@ __device__ void load_inputs_anywhere(const unsigned short* __restrict__ x,
       const int row_phase = kRows.phase(config.first_row(stage));
       const int column_phase = kColumns.phase(config.first_column(stage));
       if constexpr (config.pixels_first())
-        load_pixel_rows<config>(x, to, at, config.first_channel(stage), thread);
+        load_pixel_rows<config>(x, to, at, config.first_channel(stage), thread, images);
 #pragma unroll 1
       for (int i = thread; i < kPixelPieces; i += kLoadingThreads) {
         const int pixel = i / kPieces, piece = i % kPieces, line = pixel / config.pitch();
@@ -170,9 +177,10 @@ __device__ void load_inputs_anywhere(const unsigned short* __restrict__ x,
         const int column =
             (at.column - kColumns.before() + pixel % config.pitch()) * kColumns.stride + column_phase;
         const int channel = config.first_channel(stage) + 8 * piece;
-        const bool inside = at.volume < config.volumes() && image >= -config.cache &&
-                            image < config.input_batch() && row >= 0 && row < kRows.input && column >= 0 &&
-                            column < kColumns.input && channel < kDepth;
+        const bool inside = of_run<config>(images, [&](const auto& one) {
+          return at.volume < one.volumes() && image >= -one.cache && image < one.input_batch() && row >= 0 &&
+                 row < kRows.input && column >= 0 && column < one.horizontal().input && channel < kDepth;
+        });
         unsigned words[4] = {0, 0, 0, 0};
         if (inside) {
           const bool in_cache = config.cache > 0 && image < 0;
@@ -196,14 +204,14 @@ __device__ void load_inputs_anywhere(const unsigned short* __restrict__ x,
 
 // By one warp, of which one thread does it. Weights that stay come once.
 template <DirectBodyHalfSm90 config>
-__device__ void load_weights(const unsigned* __restrict__ packed, unsigned smem) {
+__device__ void load_weights(const unsigned* __restrict__ packed, unsigned smem, int images) {
   constexpr auto kAt = config.smem();
   constexpr int kBytes = config.weight_bytes(), kPart = kBytes / config.cluster;
-  const Place<config> place;
+  const Place<config> place(images);
   const bool mine = threadIdx.x % 32 == 0;
   Ring<config.weight_stages> ring;
 #pragma unroll 1
-  for (int tile = place.first_tile; tile < place.kTiles; tile += place.tile_step) {
+  for (int tile = place.first_tile; tile < place.tiles; tile += place.tile_step) {
     const char* const from = reinterpret_cast<const char*>(packed) +
                              1LL * (tile % config.filter_tiles()) * config.steps() * kBytes;
     const DirectBodyHalfSm90::Frames frames = frames_that_count<config>(tile);

@@ -25,6 +25,7 @@ struct Store {
   DirectBodyHalfSm90::Corner corner;  // for the consumer: its first filter
   unsigned staging, residual_full, residual_parity;
   int thread, barrier;  // for the consumer's 128
+  int images;
   unsigned second = 0;  // of two places, whether it is that
 
   // To the place of the consumer's next tile; of two, each has every second.
@@ -40,6 +41,14 @@ struct Store {
   }
 
   __device__ __forceinline__ void sync() const { ptx::bar_sync(barrier, 128); }
+
+  // Tells whether the run has that output of the tile's volume.
+  __device__ __forceinline__ bool exists(int image, int row, int column) const {
+    return of_run<config>(images, [&](const auto& one) {
+      return image < one.batch() && row < kRows && column < one.horizontal().output &&
+             corner.volume < one.volumes();
+    });
+  }
 
   // The consumer's first filter, of all groups'.
   __device__ __forceinline__ int first_filter() const {
@@ -75,9 +84,7 @@ struct Store {
       const int image = corner.image + index / (config.rows * config.columns);
       const int row = corner.row + index / config.columns % config.rows;
       const int pixel_column = corner.column + index % config.columns;
-      if (image >= config.batch() || row >= kRows || pixel_column >= kColumns ||
-          corner.volume >= config.volumes() || corner.filter + column >= config.set_filters())
-        continue;
+      if (!exists(image, row, pixel_column) || corner.filter + column >= config.set_filters()) continue;
       const unsigned at =
           staging + column / 64 * kBlockBytes + config.staged_at(index, column % 64 / 8) + column % 8 * 2;
       f(at, (kOne * (corner.volume * config.batch() + image) * kRows + row) * kColumns + pixel_column,
@@ -109,8 +116,8 @@ struct Store {
       const int volume = kDeep ? corner.volume : image, frame = kDeep ? image : 0;
       const int w = pixel_column * lies.stride_w + first_w, h = row * lies.stride_h + first_h;
       const int d = frame * lies.stride_d + first_d;
-      if (image >= config.batch() || row >= kRows || pixel_column >= kColumns || volume >= a.n || w < 0 ||
-          w >= lies.w || h < 0 || h >= lies.h || d < 0 || d >= lies.d)
+      if (!exists(image, row, pixel_column) || w < 0 || w >= lies.w || h < 0 || h >= lies.h || d < 0 ||
+          d >= lies.d)
         continue;
       f(staging + column / 64 * kBlockBytes + config.staged_at(index, piece % 8),
         (((1LL * volume * lies.d + d) * lies.h + h) * lies.w + w) * (a.groups * kResults) + channel);
@@ -134,9 +141,7 @@ struct Store {
     for (int run = lane % kLanes; run < kRuns; run += kLanes) {
       const int image = run * kRun / (config.rows * config.columns);
       const int row = run * kRun / config.columns % config.rows, column = run * kRun % config.columns;
-      if (corner.image + image >= config.batch() || corner.volume >= config.volumes() ||
-          corner.row + row >= kRows || corner.column + column >= kColumns)
-        continue;
+      if (!exists(corner.image + image, corner.row + row, corner.column + column)) continue;
       const auto pixel =
           (kOne * (corner.volume * config.batch() + corner.image + image) * kRows + corner.row + row) *
               kColumns +

@@ -2,6 +2,7 @@
 // what follows from them, shared by the kernel and by the host that plans it.
 #pragma once
 
+#include "cuda/tile/any_batch.h"
 #include "cuda/tile/arithmetic.h"
 #include "cuda/tile/conv_extents.h"
 #include "cuda/tile/packed.h"
@@ -16,8 +17,9 @@ namespace convtune {
 struct DirectStemHalf {
   ConvExtents conv;
   int filters = 64, rows = 1, warps = 8, stages = 2, blocks = 1;
-  bool wgmma = true;    // warpgroups multiply, for compute capability 9.0; else warps
-  bool aligned = true;  // not a choice: x and y begin at multiples of 16 bytes
+  bool wgmma = true;       // warpgroups multiply, for compute capability 9.0; else warps
+  bool aligned = true;     // not a choice: x and y begin at multiples of 16 bytes
+  bool any_batch = false;  // likewise: takes any batch up to the problem's
   static constexpr const char* kName = "DirectStemHalf";
   template <class Self, class F>
   static constexpr void visit(Self& self, F&& field) {
@@ -29,6 +31,7 @@ struct DirectStemHalf {
     field("blocks", self.blocks, 1, 6, "blocks that an SM shall hold at once, a launch bound");
     field("wgmma", self.wgmma, 0, 1, "1: warpgroups multiply (compute capability 9.0), 0: warps");
     field("aligned", self.aligned);
+    if (self.any_batch) field("any_batch", self.any_batch);
   }
   constexpr bool asks_alignment() const { return true; }
   // Rows of the input come by bulk copies, which one warp asks for; else by all threads' copies.

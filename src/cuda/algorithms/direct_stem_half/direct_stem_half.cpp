@@ -131,8 +131,10 @@ class DirectStemHalfAlgorithm final : public KernelAlgorithmOf<DirectStemHalf> {
     return Support::no(needs_in_words(kernel, target));
   }
   LaunchPlan launch(const DirectStemHalf& kernel, const DeviceInfo& device) const override {
+    std::vector<Argument> arguments = kEpilogueArguments;
+    arguments.emplace_back(kernel.conv.n);
     return plan_of(kernel, device, {static_cast<unsigned>(grid_of(kernel, device.units))},
-                   kEpilogueArguments);
+                   std::move(arguments));
   }
   TileWork counted(const DirectStemHalf& kernel) const override { return work_of(kernel); }
   double flops(const ConvProblem&, const DirectStemHalf& a) const override {

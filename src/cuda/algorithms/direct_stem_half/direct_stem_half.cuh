@@ -130,10 +130,11 @@ struct ProductsOf<true, config> {
 template <DirectStemHalf config>
 __device__ __noinline__ void compute_exactly(const void* __restrict__ x, const float* __restrict__ packed,
                                              const void* __restrict__ residual, void* __restrict__ y,
-                                             int first, int step, int first_filter) {
+                                             int first, int step, int first_filter,
+                                             const TilesOfRun<config> run) {
   constexpr ConvExtents a = config.conv;
 #pragma unroll 1
-  for (int index = first; index < config.tiles(); index += step) {
+  for (int index = first; index < run.tiles; index += step) {
     const Tile<config> tile(index);
 #pragma unroll 1
     for (int i = threadIdx.x; i < config.outputs() * config.filters; i += config.threads()) {
@@ -151,7 +152,7 @@ __device__ __noinline__ void compute_exactly(const void* __restrict__ x, const f
 
 // Computes a warp's share of tiles, strips of 64 outputs that four warps take together.
 template <DirectStemHalf config>
-struct Worker {
+struct Worker : TilesOfRun<config> {
   static constexpr int kGroups = config.warps / 4;
   const void* residual;
   void* y;
@@ -220,7 +221,7 @@ struct Worker {
         const int next = strip + config.residual_ahead() * kGroups;
         if (next < config.strips())
           prefetch_residual(tile, next);
-        else if (next - config.strips() < config.strips() && index + step < config.tiles())
+        else if (next - config.strips() < config.strips() && index + step < this->tiles)
           prefetch_residual(Tile<config>(index + step), next - config.strips());
       }
       Sums<config> sums;
@@ -243,7 +244,7 @@ __device__ void run_in_bulk(const void* __restrict__ x, const float* __restrict_
                             int first, int step, Worker<config>& worker) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   constexpr DirectStemHalf::Smem kSmem = config.smem();
-  constexpr int kTiles = static_cast<int>(config.tiles()), kLines = config.planes() * config.tile_rows();
+  constexpr int kLines = config.planes() * config.tile_rows();
   constexpr int kRowBytes = 2 * config.row_halves();
   const unsigned full = shared + kSmem.full, empty = shared + kSmem.empty, tiles = shared + kSmem.tiles;
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -262,7 +263,7 @@ __device__ void run_in_bulk(const void* __restrict__ x, const float* __restrict_
   Slots asked, ring;
   const bool asks = threadIdx.x / 32 == config.warps - 1;
   const auto ask = [&](int index) {
-    if (!asks || index >= kTiles) return;
+    if (!asks || index >= worker.tiles) return;
     asked.wait_empty(empty);
     if (lane == 0) ptx::mbarrier_arrive_expect(asked.barrier(full), kLines * kRowBytes);
     __syncwarp();
@@ -284,7 +285,7 @@ __device__ void run_in_bulk(const void* __restrict__ x, const float* __restrict_
   };
   for (int i = 0; i < config.stages - 1; ++i) ask(first + i * step);
 #pragma unroll 1
-  for (int index = first; index < kTiles; index += step) {
+  for (int index = first; index < worker.tiles; index += step) {
     ask(index + (config.stages - 1) * step);
     ring.wait_full(full);
     worker.compute(index, step, tiles + ring.slot * config.tile_bytes());
@@ -299,12 +300,11 @@ template <DirectStemHalf config>
 __device__ void run_by_all(const void* __restrict__ x, unsigned shared, int first, int step,
                            Worker<config>& worker) {
   constexpr DirectStemHalf::Smem kSmem = config.smem();
-  constexpr int kTiles = static_cast<int>(config.tiles());
   unsigned slot = 0;
   load_tile<config>(x, Tile<config>(first), shared + kSmem.tiles);
   ptx::cp_async_commit_group();
 #pragma unroll 1
-  for (int index = first; index < kTiles; index += step) {
+  for (int index = first; index < worker.tiles; index += step) {
     ptx::cp_async_wait_group<0>();
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     ptx::fence_proxy_async();  // the weights, the first time
@@ -312,7 +312,7 @@ __device__ void run_by_all(const void* __restrict__ x, unsigned shared, int firs
     __syncthreads();  // the tile has come, and nobody needs the one before
     const unsigned input = shared + kSmem.tiles + slot * config.tile_bytes();
     slot ^= 1;
-    if (index + step < kTiles)
+    if (index + step < worker.tiles)
       load_tile<config>(x, Tile<config>(index + step), shared + kSmem.tiles + slot * config.tile_bytes());
     ptx::cp_async_commit_group();
     worker.compute(index, step, input);
@@ -322,7 +322,7 @@ __device__ void run_by_all(const void* __restrict__ x, unsigned shared, int firs
 template <DirectStemHalf config>
 __global__ void __launch_bounds__(config.threads(), config.blocks)
     direct_stem_half(const void* __restrict__ x, const float* __restrict__ packed,
-                     const void* __restrict__ residual, void* __restrict__ y) {
+                     const void* __restrict__ residual, void* __restrict__ y, int images) {
   ptx::wait_for_earlier_grids(packed);
   constexpr Packed kPacked = config.packed();
   constexpr DirectStemHalf::Smem kSmem = config.smem();
@@ -333,8 +333,9 @@ __global__ void __launch_bounds__(config.threads(), config.blocks)
   const int first_filter = filter_block * config.filters;
   const int first = static_cast<int>(blockIdx.x) / kFilterBlocks;
   const int step = static_cast<int>(gridDim.x) / kFilterBlocks;
+  const TilesOfRun<config> run(images);
   if (packed[kPacked.flag_at()] != 0)
-    return compute_exactly<config>(x, packed, residual, y, first, step, first_filter);
+    return compute_exactly<config>(x, packed, residual, y, first, step, first_filter, run);
 
   const auto* const weights =
       reinterpret_cast<const unsigned char*>(packed) + static_cast<long long>(filter_block) * kWeightBytes;
@@ -344,7 +345,8 @@ __global__ void __launch_bounds__(config.threads(), config.blocks)
   for (int i = threadIdx.x; i < config.filters; i += config.threads())
     ptx::st_shared(shared + kSmem.biases + 4 * i,
                    first_filter + i < config.conv.k ? packed[kPacked.bias_at() + first_filter + i] : 0.0f);
-  Worker<config> worker{residual,
+  Worker<config> worker{run,
+                        residual,
                         y,
                         first_filter,
                         shared + kSmem.weights,

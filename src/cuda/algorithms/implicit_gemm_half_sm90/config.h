@@ -2,6 +2,7 @@
 // it): problem, choices, and what follows from them, shared by the kernel and by the host that plans it.
 #pragma once
 
+#include "cuda/tile/any_batch.h"
 #include "cuda/tile/arithmetic.h"
 #include "cuda/tile/conv_extents.h"
 #include "cuda/tile/packed.h"
@@ -15,7 +16,8 @@ struct ImplicitGemmHalfSm90 {
   int consumers = 2, row_blocks = 1, filters = 128, channels = 64, stages = 4;
   bool ping_pong = false;
   int cluster = 1, split = 1;
-  bool aligned = true;  // not a choice: x, y and the residual begin at multiples of 16 bytes
+  bool aligned = true;     // not a choice: x, y and the residual begin at multiples of 16 bytes
+  bool any_batch = false;  // likewise: takes any batch up to the problem's
   static constexpr const char* kName = "ImplicitGemmHalfSm90";
   template <class Self, class F>
   static constexpr void visit(Self& self, F&& field) {
@@ -31,6 +33,7 @@ struct ImplicitGemmHalfSm90 {
     field("cluster", self.cluster, 1, 2, "blocks that share the weights that they load");
     field("split", self.split, 1, 8, "blocks that share a sum");
     field("aligned", self.aligned);
+    if (self.any_batch) field("any_batch", self.any_batch);
   }
   constexpr bool asks_alignment() const { return true; }
 

@@ -173,7 +173,8 @@ class ImplicitGemmHalf final : public KernelAlgorithmOf<ImplicitGemmHalfSm90> {
                                        Pointer{Operand::packed},
                                        Pointer{Operand::y, "void*"},
                                        Pointer{Operand::residual, "const void*"},
-                                       Pointer{Operand::cache, "const void*"}};
+                                       Pointer{Operand::cache, "const void*"},
+                                       kernel.conv.n};
     return plan_of(kernel, device, {blocks_of(kernel, device.units)}, std::move(arguments));
   }
   TileWork counted(const ImplicitGemmHalfSm90& kernel) const override { return work_of(kernel); }

@@ -116,12 +116,13 @@ __device__ __forceinline__ void add_up(Sums<config>& sums, int rank, unsigned sm
 template <ImplicitGemmHalfSm90 config>
 __device__ void consume(const unsigned short* __restrict__ x, const unsigned short* __restrict__ cache,
                         const float* __restrict__ packed, unsigned short* __restrict__ y,
-                        const unsigned short* __restrict__ residual, unsigned smem, int consumer) {
+                        const unsigned short* __restrict__ residual, unsigned smem, int consumer,
+                        int images) {
   constexpr auto kAt = config.smem();
   constexpr Packed kPacked = config.packed();
   constexpr bool kShares = config.split > 1;
   using S = Store<config>;
-  const Place<config> place;
+  const Place<config> place(images);
   const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32 % 4, 0);
   const bool finite = __float_as_uint(packed[kPacked.flag_at()]) == 0;
   const float* const bias = packed + kPacked.bias_at();
@@ -138,12 +139,12 @@ __device__ void consume(const unsigned short* __restrict__ x, const unsigned sho
   }
   Sums<config> sums;
 #pragma unroll 1
-  for (; tile < place.kTiles; tile += tile_step) {
+  for (; tile < place.tiles; tile += tile_step) {
     const int first_pixel = config.first_pixel(tile, place.rank);
     const S store{first_pixel + first_row + 16 * warp,
                   config.first_filter(tile),
                   config.end_filter(tile),
-                  config.end_pixel(first_pixel),
+                  of_run<config>(images, [&](const auto& one) { return one.end_pixel(first_pixel); }),
                   smem + kAt.staging + (consumer * 4 + warp) * ImplicitGemmHalfSm90::kStagingBytes,
                   smem + kAt.residuals + (consumer * 4 + warp) * config.residual_bytes() +
                       static_cast<int>(threadIdx.x) % 32 * 16};
@@ -152,7 +153,7 @@ __device__ void consume(const unsigned short* __restrict__ x, const unsigned sho
     if constexpr (config.ping_pong) Turns::wait(consumer);
     multiply<config>(sums, ring, place, smem, first_row, [&] {
       if constexpr (config.ping_pong)
-        if (tile + place.tile_step < place.kTiles) Turns::give(1 - consumer);
+        if (tile + place.tile_step < place.tiles) Turns::give(1 - consumer);
     });
     if constexpr (config.ping_pong) ring.template skip<config.steps()>();
     if constexpr (kShares) add_up<config>(sums, place.rank, smem, consumer);
@@ -177,7 +178,7 @@ template <ImplicitGemmHalfSm90 config>
 __global__ void __cluster_dims__(config.cluster_blocks(), 1, 1) __launch_bounds__(config.threads(), 1)
     implicit_gemm_half_sm90(const __grid_constant__ MapsOf<config> maps, const void* __restrict__ x,
                             const float* __restrict__ packed, void* __restrict__ y,
-                            const void* __restrict__ residual, const void* __restrict__ cache) {
+                            const void* __restrict__ residual, const void* __restrict__ cache, int images) {
   extern __shared__ __align__(1024) unsigned char memory[];
   constexpr auto kAt = config.smem();
   constexpr bool kClusters = config.cluster_blocks() > 1;
@@ -199,15 +200,15 @@ __global__ void __cluster_dims__(config.cluster_blocks(), 1, 1) __launch_bounds_
     const auto* const weights = reinterpret_cast<const unsigned*>(packed);
     if constexpr (!config.aligned)
       load_anywhere<config>(static_cast<const unsigned short*>(x), static_cast<const unsigned short*>(cache),
-                            weights, smem);
+                            weights, smem, images);
     else if (__shfl_sync(0xffffffff, threadIdx.x / 32 % 4, 0) == 0)
-      load<config>(maps, weights, smem);
+      load<config>(maps, weights, smem, images);
     if constexpr (config.split > 1) ptx::cluster_sync();  // as in add_up()
   } else {
     if constexpr (R::kMove) ptx::take_registers<R::kMultiplying>();
     consume<config>(static_cast<const unsigned short*>(x), static_cast<const unsigned short*>(cache), packed,
                     static_cast<unsigned short*>(y), static_cast<const unsigned short*>(residual), smem,
-                    warpgroup);
+                    warpgroup, images);
   }
   if constexpr (kClusters) ptx::cluster_sync();  // nobody reaches into this block any more
 }

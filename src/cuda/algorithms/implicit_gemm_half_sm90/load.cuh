@@ -27,20 +27,30 @@ template <ImplicitGemmHalfSm90 config>
 using MapsOf = typename MapsThat<(config.cache > 0)>::Are;
 
 // A block's place, and the tiles that it takes:
-//   for (int tile = place.first_tile; tile < place.kTiles; tile += place.tile_step)
+//   for (int tile = place.first_tile; tile < place.tiles; tile += place.tile_step)
 template <ImplicitGemmHalfSm90 config>
-struct Place {
-  static constexpr int kTiles = static_cast<int>(config.tiles()), kBlocks = config.cluster_blocks();
+struct Place : TilesOfRun<config> {
+  static constexpr int kBlocks = config.cluster_blocks();
   int rank = 0;  // in the cluster
   int first_tile = static_cast<int>(blockIdx.x) / kBlocks, tile_step = static_cast<int>(gridDim.x) / kBlocks;
   int first_step = 0, end_step = config.steps();
 
-  __device__ Place() {
+  __device__ explicit Place(int images) : TilesOfRun<config>(images) {
     if constexpr (kBlocks > 1) rank = static_cast<int>(ptx::cluster_rank());
     if constexpr (config.split > 1)
       first_step = config.first_step(rank), end_step = config.first_step(rank + 1);
   }
 };
+
+// The pixels of y, and the images, of a run.
+template <ImplicitGemmHalfSm90 config>
+__device__ __forceinline__ int pixels_of_run(int images) {
+  return of_run<config>(images, [](const auto& one) { return static_cast<int>(one.pixels()); });
+}
+template <ImplicitGemmHalfSm90 config>
+__device__ __forceinline__ int images_of_run(int images) {
+  return of_run<config>(images, [](const auto& one) { return one.conv.n; });
+}
 
 // Who arrives at a stage's barriers. Without TMA all threads that load do, besides what brings the weights.
 template <ImplicitGemmHalfSm90 config>
@@ -77,15 +87,16 @@ __device__ __forceinline__ void load_frame(const MapsOf<config>& maps, unsigned 
 
 // By one warp, of which one thread does it.
 template <ImplicitGemmHalfSm90 config>
-__device__ void load(const MapsOf<config>& maps, const unsigned* __restrict__ packed, unsigned smem) {
+__device__ void load(const MapsOf<config>& maps, const unsigned* __restrict__ packed, unsigned smem,
+                     int images) {
   constexpr auto kAt = config.smem();
-  const Place<config> place;
+  const Place<config> place(images);
   const bool mine = threadIdx.x % 32 == 0;
   Ring<config.stages> ring;
 #pragma unroll 1
-  for (int tile = place.first_tile; tile < place.kTiles; tile += place.tile_step) {
+  for (int tile = place.first_tile; tile < place.tiles; tile += place.tile_step) {
     // A cluster's last block may have none: whatever it brings is not stored.
-    const int pixel = lesser(config.first_pixel(tile, place.rank), static_cast<int>(config.pixels()) - 1);
+    const int pixel = lesser(config.first_pixel(tile, place.rank), pixels_of_run<config>(images) - 1);
     const ImplicitGemmHalfSm90::Pixel first = config.first_tap(pixel);
 #pragma unroll 1
     for (int step = place.first_step; step < place.end_step; ++step) {
@@ -127,14 +138,14 @@ __device__ constexpr ConvExtents cache_of() {
 // As load(), for an x that may begin anywhere, by a warpgroup: an element at a time.
 template <ImplicitGemmHalfSm90 config>
 __device__ void load_anywhere(const unsigned short* __restrict__ x, const unsigned short* __restrict__ cache,
-                              const unsigned* __restrict__ packed, unsigned smem) {
+                              const unsigned* __restrict__ packed, unsigned smem, int images) {
   constexpr auto kAt = config.smem();
   constexpr ConvExtents a = config.conv;
-  const Place<config> place;
+  const Place<config> place(images);
   const int thread = threadIdx.x % 128;
   Ring<config.stages> ring;
 #pragma unroll 1
-  for (int tile = place.first_tile; tile < place.kTiles; tile += place.tile_step) {
+  for (int tile = place.first_tile; tile < place.tiles; tile += place.tile_step) {
     const int first_pixel = config.first_pixel(tile, place.rank);
 #pragma unroll 1
     for (int step = place.first_step; step < place.end_step; ++step) {
@@ -150,8 +161,9 @@ __device__ void load_anywhere(const unsigned short* __restrict__ x, const unsign
         at.row += config.tap_row(step), at.column += config.tap_column(step);
         at.frame += config.tap_frame(step);
         const int channel = config.first_channel(step) + 8 * piece;
-        const bool inside = at.image < a.n && at.frame >= -config.cache && at.frame < a.d && at.row >= 0 &&
-                            at.row < a.h && at.column >= 0 && at.column < a.w && channel < config.depth();
+        const bool inside = at.image < images_of_run<config>(images) && at.frame >= -config.cache &&
+                            at.frame < a.d && at.row >= 0 && at.row < a.h && at.column >= 0 &&
+                            at.column < a.w && channel < config.depth();
         unsigned words[4] = {0, 0, 0, 0};
         if (inside) {
           const int first_channel = config.group(tile) * config.depth() + channel;

@@ -44,7 +44,7 @@ struct Part {
   int pixel, filter, end_filter, end_pixel;
   unsigned staging;
 
-  __device__ int end() const { return config.cache > 0 ? end_pixel : kPixels; }
+  __device__ int end() const { return config.cache > 0 || config.any_batch ? end_pixel : kPixels; }
 
   __device__ long long output(int row, int column) const {
     return config.output_of(pixel + row, filter + column);
