@@ -176,12 +176,23 @@ class Cudnn final : public Algorithm {
     return {false, true};
   }
 
+  static bool filter_is_longer_than_image(const ConvProblem& a) {
+    const auto longer = [](std::int64_t taps, std::int64_t dilation, std::int64_t image) {
+      return (taps - 1) * dilation + 1 > image;
+    };
+    return longer(a.t, a.dilation_d, a.d) || longer(a.r, a.dilation_h, a.h) || longer(a.s, a.dilation_w, a.w);
+  }
+
   // Refuses what can be refused before cuDNN is asked.
   static Support can_ask(const ConvProblem& given, const CudnnForm& form) {
     const ConvProblem a = without_dbias(given);
     if (Support support = within(abilities(), given); !support) return support;
     if (given.n == 0 && given.direction == Direction::backward_weights)
       return Support::no("it computes no gradient of weights over no images");
+    // The heuristics of 9.19.0 read from null for such a layer on an H200, and ended the process.
+    if (a.direction == Direction::backward_weights && a.groups > 1 && a.groups == a.c &&
+        filter_is_longer_than_image(a))
+      return Support::no("its heuristics end the process for depthwise filters longer than the image");
     if (given.bias && !a.bias && !form.channels_last)
       return Support::no("a bias's gradient is summed of dy in channels last alone: nhwc must be 1");
     if (!form.channels_last && a.layout == Layout::nhwc)

@@ -128,6 +128,20 @@ TEST_F(CudnnGraphs, NoImagesHaveNoGradientOfWeights) {
   EXPECT_NE(support.reason().find("no images"), std::string::npos) << support.reason();
 }
 
+// Asking for such a gradient ended the process, with 9.19.0 on an H200: with a dilation of 2, three columns
+// are five.
+TEST_F(CudnnGraphs, DepthwiseFiltersLongerThanTheImageHaveNoGradientOfWeights) {
+  const auto reason = [](const char* width) {
+    return cudnn()
+        ->supports(parse_problem("g6mb4ic6ih1iw" + std::string(width) +
+                                 "oc6kh1kw3sh1sw2dh2dw1 dtype=bf16 dir=bwd_w pad_right=2"),
+                   {})
+        .reason();
+  };
+  EXPECT_NE(reason("3").find("longer than the image"), std::string::npos) << reason("3");
+  EXPECT_EQ(reason("5").find("longer than the image"), std::string::npos) << reason("5");
+}
+
 // Engine 1 answered wrongly for a filter of 11 columns over images of 1 and of 4: it is left out there.
 TEST_F(CudnnGraphs, WeightsOfFiltersLongerThanTheImageLeaveEngine1Out) {
   const auto has = [&](const char* shape) {
