@@ -48,7 +48,7 @@ std::set<int> tile_choices(const ConvProblem& problem, const DepthwiseKernels<T>
     return choices;
   }
   for (int pixels : {1, 2, 4, 6, 8, 11, kMostPixels}) {
-    while (kernels.pixels(pixel_tile(problem), pixels) == nullptr) --pixels;
+    while (pixels > 1 && kernels.pixels(pixel_tile(problem), pixels) == nullptr) --pixels;
     choices.insert(pixels);
   }
   return choices;
