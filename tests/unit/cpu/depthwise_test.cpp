@@ -214,6 +214,17 @@ TEST(Depthwise, WholeLinesPastTheCaches) {
   EXPECT_TRUE(!has_rows() || checked > (bits < 512 ? 100 : 300)) << checked;
 }
 
+// Vectors of some widths have no kernel for pairs of bf16 in such groups, not even of one pixel.
+TEST(Depthwise, CandidatesEndWhereAWidthHasNoKernel) {
+  for (const int group : {2, 4, 8, 16, 32})
+    for (const char* type : {"f32", "bf16"}) {
+      const ConvProblem problem =
+          parse_problem(fmt::format("g2mb1ic{0}ih14oc{0}kh3ph1 layout=nhwc dtype={1}", 2 * group, type));
+      for (const Config& config : cpu::direct_depthwise().candidates(problem, info()))
+        EXPECT_TRUE(cpu::direct_depthwise().accepts(problem, info(), config)) << to_string(problem);
+    }
+}
+
 TEST(Depthwise, StepsAsideWithAReason) {
   const auto reason = [](const char* text) {
     return cpu::direct_depthwise().supports(parse_problem(text), info()).reason();
