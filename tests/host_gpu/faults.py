@@ -304,5 +304,5 @@ FAULTS = [
     ("biases that are read beyond their end", "patch tails", PACK, "bias && i < at.bias_at() + at.biases", "bias"),
     ("filters that are read beyond their end", "gemm", KERNEL,
      "      if (!term.real || filter >= a.group_filters()) return 0.0f;", "      if (!term.real) return 0.0f;"),
-    ("zeros that are packed as the first weight", "body tails", PACK, "      if (source < 0) continue;\n", ""),
+    ("zeros that are packed as the first weight", "body tails", PACK, "    if (source < 0) continue;\n", ""),
 ]

@@ -9,6 +9,9 @@
 
 namespace convtune::cuda {
 
+// Taps of several axes are one where they lie beside each other.
+GatherAxes axes_of(const Gathering& what);
+
 // Made for one gathering of elements of 2 or 4 bytes, safe to run from any thread.
 class Gather {
  public:
@@ -17,7 +20,8 @@ class Gather {
   Gather(const DeviceInfo& device, const Gathering& what, std::int64_t element_bytes);
   static CompileJob job(std::int64_t element_bytes, const std::string& arch);
 
-  // On the stream; the device must be current (DeviceScope). Pointers need the alignment of an element only.
+  // On the stream; the device must be current (DeviceScope). `to` begins at a multiple of
+  // 16 bytes, `from` at one of an element.
   void run(const void* from, void* to, Stream stream) const;
 
  private:

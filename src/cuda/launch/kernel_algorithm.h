@@ -317,7 +317,7 @@ class KernelAlgorithmOf : public KernelAlgorithm {
                                      Pointer{Operand::packed, "unsigned*"}};
     to_pack.insert(to_pack.end(), more_to_pack.begin(), more_to_pack.end());
     plan.pack.emplace_back(KernelLaunch{LaunchPlan::kPack,
-                                        {static_cast<unsigned>(ceil_div(packed.flag_at(), kPackThreads))},
+                                        {static_cast<unsigned>(ceil_div(packed.threads(), kPackThreads))},
                                         {kPackThreads},
                                         0,
                                         std::move(to_pack)});

@@ -202,18 +202,17 @@ std::string tensor_map_text(Operand operand, const TensorMapLayout& map) {
 std::string gathering_text(const Gathered& step) {
   const std::string name(to_string(step.to));
   const std::string_view type = step.element_bytes == 2 ? "unsigned short" : "unsigned";
-  const std::int64_t elements = step.what.elements();
+  const GatherAxes axes = axes_of(step.what);
   return fmt::format(
       "const at::Tensor memory_of_{0} = at::empty({{{1}}}, result.options());\n"
       "auto* const {0} = memory_of_{0}.data_ptr<float>();\n"
       "convtune::gather_numbers<{2}><<<dim3({3}, 1, 1), dim3({4}, 1, 1), 0, "
       "stream>>>(reinterpret_cast<const {2}*>({5}), "
-      "reinterpret_cast<{2}*>({0}), convtune::GatherAxes{{{6}, {7}, {{{8}}}, {{{9}}}, {{{10}}}}});\n"
+      "reinterpret_cast<{2}*>({0}), convtune::GatherAxes{{{6}, {{{7}}}, {{{8}}}, {{{9}}}}});\n"
       "C10_CUDA_KERNEL_LAUNCH_CHECK();\n",
-      name, (elements * step.element_bytes + 3) / 4, type,
-      (elements + GatherAxes::kThreads - 1) / GatherAxes::kThreads, GatherAxes::kThreads,
-      pointer_text({step.from}), step.what.begin, elements, fmt::join(step.what.extents, ", "),
-      fmt::join(step.what.steps, ", "), fmt::join(step.what.whole, ", "));
+      name, (step.what.elements() * step.element_bytes + 3) / 4, type, axes.blocks(), GatherAxes::kThreads,
+      pointer_text({step.from}), axes.begin, fmt::join(axes.extents, ", "), fmt::join(axes.steps, ", "),
+      fmt::join(axes.whole, ", "));
 }
 
 // Arguments as CUDA C++ writes them, for tensors that begin at multiples of 16 bytes.

@@ -1,7 +1,7 @@
-// The kernel that packs weights (tile/packed.h), a thread a word. A config says packed(), and source_of(i):
-// which number stands at word i of the prepared ones, an index into all weights and behind them the biases,
-// or -1 for a zero. Where it has weights(), numbers that say so, they are constants here: a third of what a
-// packing kernel takes to compile went into functions that call each other.
+// The kernel that packs weights (tile/packed.h), a thread a word, or 16 bytes of halves. A config says
+// packed(), and source_of(i): which number stands at word i of the prepared ones, an index into all weights
+// and behind them the biases, or -1 for a zero. Where it has weights(), numbers that say so, they are
+// constants here: a third of what a packing kernel takes to compile went into functions that call each other.
 #pragma once
 
 #include "cuda/tile/element.cuh"
@@ -21,6 +21,19 @@ __device__ constexpr auto sources() {
     return config;
 }
 
+// Word i of those behind the prepared ones.
+template <ElementType kType, ElementType kBiasType>
+__device__ __forceinline__ void copy_word(const Packed& at, const void* __restrict__ w,
+                                          const void* __restrict__ bias, unsigned* __restrict__ packed,
+                                          long long i) {
+  if (i < at.bias_at())
+    packed[i] = __float_as_uint(load_element<kType>(w, i - at.prepared));
+  else
+    packed[i] = bias && i < at.bias_at() + at.biases
+                    ? __float_as_uint(load_element<kBiasType>(bias, i - at.bias_at()))
+                    : 0;
+}
+
 // `prepare(i)` makes word i of those that are prepared.
 template <ElementType kType = ElementType::f32, ElementType kBiasType = ElementType::f32, class Prepare>
 __device__ __forceinline__ void pack_words(const Packed& at, const void* __restrict__ w,
@@ -30,34 +43,83 @@ __device__ __forceinline__ void pack_words(const Packed& at, const void* __restr
   if (i >= at.flag_at()) return;
   if (i < at.prepared)
     packed[i] = prepare(i);
-  else if (i < at.bias_at())
-    packed[i] = __float_as_uint(load_element<kType>(w, i - at.prepared));
   else
-    packed[i] = bias && i < at.bias_at() + at.biases
-                    ? __float_as_uint(load_element<kBiasType>(bias, i - at.bias_at()))
-                    : 0;
+    copy_word<kType, kBiasType>(at, w, bias, packed, i);
 }
 
+// How units of 8 halves are dealt to threads: those beside each other have `count` units that are `stride`
+// apart. Weights of a tap are as far apart as there are taps, and a kernel reads them tap by tap: threads of
+// one tap would each have sectors of their own, which those of all taps share.
+struct Deal {
+  long long stride = 1, count = 1;
+
+  constexpr long long unit_of(long long i, long long units) const {
+    const long long all = stride * count, first = i / all * all;
+    return first + all > units ? i : first + (i - first) % count * stride + (i - first) / count;
+  }
+};
+template <auto config>
+__device__ constexpr Deal deal() {
+  constexpr long long kStep = 16, kMost = 1 << 14, kUnits = config.packed().prepared / 4;
+  constexpr auto kSources = sources<config>();
+  const long long first = kSources.source_of(0), apart = kSources.source_of(1) - first;
+  if (first < 0 || apart <= 1) return {};
+  const auto lies_between = [&](long long unit) {
+    const long long source = unit < kUnits ? kSources.source_of(8 * unit) : -1;
+    return source >= 0 && source < first + apart && source > first - apart;
+  };
+  for (long long stride = kStep; stride <= kMost && stride < kUnits; stride += kStep) {
+    long long count = 1;
+    while (lies_between(stride * count)) ++count;
+    if (count > 1) return {stride, count};
+  }
+  return {};
+}
+
+// An index that is known to fit into 32 bits is divided in a third of the instructions.
+template <bool kIsShort>
+struct PackIndex {
+  using Type = unsigned;
+};
+template <>
+struct PackIndex<false> {
+  using Type = long long;
+};
+
 // Weights of half precision, two a word, the one of the lower index in its lower half: source_of() speaks of
-// halves. What stands behind them is widened to floats.
+// halves. A thread packs 16 bytes. What stands behind them is widened to floats.
 template <auto config>
 __device__ __forceinline__ void pack_halves(const void* __restrict__ w, const void* __restrict__ bias,
                                             unsigned* __restrict__ packed) {
   constexpr Packed kAt = config.packed();
   constexpr ElementType kType = config.conv.x_type;
-  pack_words<kType, config.conv.bias_type>(kAt, w, bias, packed, [&](long long i) -> unsigned {
-    constexpr auto kSources = sources<config>();
-    unsigned word = 0;
+  constexpr long long kUnits = kAt.prepared / kAt.unit;
+  static_assert(kAt.unit == 4 && kAt.prepared % 4 == 0);
+  const long long thread = blockIdx.x * static_cast<long long>(kPackThreads) + threadIdx.x;
+  if (thread >= kAt.threads()) return;
+  if (thread >= kUnits) {
+    copy_word<kType, config.conv.bias_type>(kAt, w, bias, packed, thread - kUnits + kAt.prepared);
+    return;
+  }
+  constexpr auto kSources = sources<config>();
+  constexpr Deal kDeal = deal<config>();
+  using Index = typename PackIndex<(kAt.prepared < 1LL << 31)>::Type;
+  const auto unit = static_cast<Index>(kDeal.unit_of(static_cast<Index>(thread), kUnits));
+  unsigned halves[8] = {}, words[4];  // all are loaded before one is looked at
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const long long source = kSources.source_of(2 * i + half);
-      if (source < 0) continue;
-      const unsigned bits = static_cast<const unsigned short*>(w)[source];
-      if (kAt.flagged && !is_finite(__float_as_uint(low_half<kType>(bits)))) packed[kAt.flag_at()] = 1;
-      word |= bits << (16 * half);
-    }
-    return word;
-  });
+  for (int i = 0; i < 8; ++i) {
+    const long long source = kSources.source_of(static_cast<long long>(8 * unit | i));
+    if (source < 0) continue;
+    halves[i] = static_cast<const unsigned short*>(w)[source];
+  }
+  bool finite = true;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    if (kAt.flagged) finite &= is_finite(__float_as_uint(low_half<kType>(halves[i])));
+    words[i / 2] = i % 2 == 0 ? halves[i] : words[i / 2] | halves[i] << 16;
+  }
+  reinterpret_cast<uint4*>(packed)[unit] = {words[0], words[1], words[2], words[3]};
+  if (!finite) packed[kAt.flag_at()] = 1;
 }
 
 // Words that are one number each, whatever the weights' type. `round(weight)`: the bits of a weight as the

@@ -14,12 +14,20 @@ struct Packed {
   long long prepared = 0, weights = 0, biases = 0;  // counts; weights that are copied as they came
   bool flagged = true;                              // else the kernel finds out by its sums
   long long zeros = 0;  // behind the biases, where a kernel reads those of whole blocks
+  int unit = 1;         // prepared words that a thread packs
+
+  // Of weights in half precision, of which a thread packs 16 bytes.
+  static constexpr Packed halves(long long prepared, long long weights, long long biases,
+                                 bool flagged = true) {
+    return {prepared, weights, biases, flagged, 0, 4};
+  }
 
   constexpr long long exact_at() const { return prepared; }
   constexpr long long bias_at() const { return prepared + weights; }
   constexpr long long flag_at() const { return bias_at() + biases + zeros; }
   constexpr long long words() const { return flag_at() + flagged; }
-  // Tells whether blocks of a word a thread (tile/pack.cuh) can be launched for all of them.
+  // Threads that pack (tile/pack.cuh): one for each unit, and for each word behind them.
+  constexpr long long threads() const { return prepared / unit + flag_at() - prepared; }
   constexpr bool launchable() const { return words() / 256 < (1LL << 31) - 1; }
 };
 

@@ -351,7 +351,7 @@ struct DirectBodyHalfSm90 {
   constexpr long long smem_bytes() const { return smem().end; }
   // ---- Packed weights, in halves: [filter tile][step][filter][piece, exchanged][8] ----
   constexpr long long tile_weights() const { return 1LL * steps() * filters() * channels; }
-  constexpr Packed packed() const { return {filter_tiles() * tile_weights() / 2, 0, conv.k}; }
+  constexpr Packed packed() const { return Packed::halves(filter_tiles() * tile_weights() / 2, 0, conv.k); }
   constexpr BodyWeights weights() const {
     const BodyAxis down = vertical(), across = horizontal();
     return {.channels = channels,

@@ -28,8 +28,8 @@ struct BodyWeights {
   }
   constexpr long long source_of(long long i) const {
     const int row = static_cast<int>(i / channels % filters);
-    const int step = static_cast<int>(i / (filters * channels) % steps);
-    const int tile = static_cast<int>(i / tile_weights), filter = tile % group_tiles * filters + row;
+    const auto whole = static_cast<int>(i / (filters * channels));  // steps of all tiles
+    const int step = whole % steps, tile = whole / steps, filter = tile % group_tiles * filters + row;
     const int piece = exchanged_piece(row, static_cast<int>(i / 8 % pieces), pieces);
     const int channel = step / taps * channels + piece * 8 + static_cast<int>(i % 8);
     if (filter >= group_filters || channel >= depth) return -1;

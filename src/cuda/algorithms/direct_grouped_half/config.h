@@ -132,7 +132,7 @@ struct DirectGroupedHalf {
   }
   constexpr Packed packed() const {
     // An infinity among them makes NaN of a sum, which is then computed again.
-    return {1LL * chunks() * (filters / 8) * eight_words(), conv.weights(), conv.k, false};
+    return Packed::halves(1LL * chunks() * (filters / 8) * eight_words(), conv.weights(), conv.k, false);
   }
   constexpr long long source_of(long long i) const {
     const int lane = static_cast<int>(i / 4 % 32);

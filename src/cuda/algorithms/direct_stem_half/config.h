@@ -116,7 +116,7 @@ struct DirectStemHalf {
   // Behind those of all blocks a row of zeros, which stands for rows outside of the image.
   constexpr long long zeros_at() const { return 1LL * filter_blocks() * weight_halves(); }  // in halves
   constexpr Packed packed() const {
-    return {(zeros_at() + (has_bulk_form() ? row_halves() : 0)) / 2, conv.weights(), conv.k};
+    return Packed::halves((zeros_at() + (has_bulk_form() ? row_halves() : 0)) / 2, conv.weights(), conv.k);
   }
   // Which weight stands at a half of the prepared ones, or -1.
   constexpr long long source_of(long long i) const {

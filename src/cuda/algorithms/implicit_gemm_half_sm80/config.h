@@ -163,7 +163,7 @@ struct ImplicitGemmHalfSm80 {
 
   // ---- Packed weights, in halves: [filter block][step][16 terms][32 filters][2][lane][8] ----
   constexpr Packed packed() const {
-    return {1LL * filter_blocks() * steps() * filters * channels / 2, conv.weights(), conv.k};
+    return Packed::halves(1LL * filter_blocks() * steps() * filters * channels / 2, conv.weights(), conv.k);
   }
   constexpr long long source_of(long long i) const {
     const int half = static_cast<int>(i % 8), lane = static_cast<int>(i / 8 % 32);

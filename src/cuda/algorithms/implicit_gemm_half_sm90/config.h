@@ -194,12 +194,12 @@ struct ImplicitGemmHalfSm90 {
 
   // ---- Packed weights, in halves: [filter block][step][filter][piece, exchanged][8] ----
   constexpr long long block_weights() const { return 1LL * steps() * filters * channels; }
-  constexpr Packed packed() const { return {filter_blocks() * block_weights() / 2, 0, conv.k}; }
+  constexpr Packed packed() const { return Packed::halves(filter_blocks() * block_weights() / 2, 0, conv.k); }
   constexpr long long source_of(long long i) const {
     const int row = static_cast<int>(i / channels % filters);
-    const int step = static_cast<int>(i / (filters * channels) % steps());
+    const auto whole = static_cast<int>(i / (filters * channels));  // steps of all blocks
+    const int step = whole % steps(), block = whole / steps();
     const int piece = exchanged(row, static_cast<int>(i / 8 % pieces()));
-    const int block = static_cast<int>(i / block_weights());
     const int channel = first_channel(step) + piece * 8 + static_cast<int>(i % 8);
     const int filter = first_filter(block) + row;
     if (filter >= end_filter(block) || channel >= depth()) return -1;
