@@ -131,7 +131,7 @@ TensorHandle handle_of(const void* const& tensor) {
   return reinterpret_cast<TensorHandle>(const_cast<const void**>(&tensor));
 }
 
-// False where PyTorch does not tell its setting of precision, or a tensor is none of those that are taken.
+// False where PyTorch does not tell its setting of precision.
 bool read_key(StepCall& call, const char* how, bool any_precision) {
   const Precision set = any_precision ? Precision{Entry::kAnyPrecision, true} : float32_precision();
   call.how = how;
@@ -266,6 +266,9 @@ CONVTUNE_API void convtune_torch_drop(std::int64_t owner) {
 CONVTUNE_API void convtune_torch_clear(void) {
   forget_plans();
   for (const std::int64_t owner : Table::of_process().owners()) Table::of_process().drop(owner);
+  StepCalls::of_process().clear();
+}
+CONVTUNE_API void convtune_torch_clear_steps(void) {
   StepCalls::of_process().clear();
 }
 // New references to functions of Python's, as python_call.h has them; null where there are none.

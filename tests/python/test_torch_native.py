@@ -242,6 +242,11 @@ def test_negated_views_are_read_as_what_they_are(device):
         assert_near(y, expected(image.resolve_neg(), w, bias))
         y = fused(image, w, bias, residual, [1, 1], [1, 1, 1, 1], [1, 1], 1, "auto", "relu")
         assert_near(y, expected(image.resolve_neg(), w, bias, residual.resolve_neg()))
+    for reuse in (True, False):  # without, the weight is packed in each call, by C++ from the second one on
+        for weight, b in [(w, bias), (torch._neg_view(w), bias), (w, torch._neg_view(bias))] * 2:
+            y = convtune.torch.conv2d(x, weight, b, padding=1, activation="relu", reuse=reuse)
+            assert_near(y, expected(x, weight.resolve_neg(), b.resolve_neg()))
+    assert native.step_size() == 1
 
 
 def test_what_is_wrong_is_said(capfd):

@@ -1,6 +1,8 @@
 """What the graphs of a step of training call: conv_gradients, and conv2d_forward with weights that are packed in every call. C++ runs
 what Python has planned once, and gives the same bits."""
 
+import threading
+
 import pytest
 from processes import python
 from test_torch_backward import MASKS, chosen, each_case, layer
@@ -91,6 +93,59 @@ def test_the_table_is_bounded(monkeypatch):
         for _ in range(2):
             conv_gradients(dy, x, w, text_of(None, own, mask))
             assert 1 <= len(native._offered) <= 2 and 1 <= native.step_size() <= 2
+
+
+class Interrupted:
+    """libconvtune_torch, of which offers of steps begin when another thread has had the time to clear all."""
+
+    def __init__(self, native):
+        self.native, self.threads = native, []
+
+    def __getattr__(self, name):
+        function = getattr(self.native, name)
+        if name not in ("convtune_torch_offer_gradients", "convtune_torch_offer_forward"):
+            return function
+
+        def offer(*arguments):
+            self.threads.append(threading.Thread(target=convtune.clear_caches))
+            self.threads[-1].start()
+            self.threads[-1].join(0.2)
+            return function(*arguments)
+
+        return offer
+
+
+@by_cpp
+def test_no_call_is_known_without_its_convolution(monkeypatch):
+    """C++ keeps none, so it would run one that is gone."""
+    dy, x, w, how = layer("cpu", "3x3")
+    text = text_of(None, chosen("cpu", x, w, how), (True, True, False))
+    packs = How(*how.geometry, reuse=False).text
+    for call in (lambda: conv_gradients(dy, x, w, text), lambda: FORWARD(x, w, None, None, packs)):
+        with monkeypatch.context() as patched:
+            patched.setattr(native, "_native", interrupted := Interrupted(native._native))
+            call()
+            (thread,) = interrupted.threads
+            thread.join(60)
+        assert not thread.is_alive() and native.step_size() == 0 and not native._offered
+
+
+@by_cpp
+def test_what_is_not_taken_is_not_kept():
+    _, x, w, how = layer("cpu", "3x3")
+    bias = torch.randn(2 * how.channels(w))[::2]
+    FORWARD(x, w, bias, None, How(*how.geometry, reuse=False).text)
+    assert native.step_size() == 0 and not native._offered
+
+
+@by_cpp
+def test_a_full_table_of_steps_leaves_the_other_calls(monkeypatch):
+    monkeypatch.setattr(native, "_STEP_CALLS", 1)
+    _, x, w, how = layer("cpu", "3x3")
+    FORWARD(x, w, None, None, How(*how.geometry).text)
+    for batch in (1, 2):
+        FORWARD(x[:1].repeat(batch, 1, 1, 1), w, None, None, How(*how.geometry, reuse=False).text)
+    assert native.size() == 1 and native.step_size() == 1
 
 
 @by_cpp

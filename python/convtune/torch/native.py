@@ -11,8 +11,9 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from ctypes import c_bool, c_char_p, c_int32, c_int64, c_void_p, cast, py_object
 from itertools import count
 from typing import Any
@@ -37,6 +38,9 @@ _owners = count(1)
 _native: Any = None  # libconvtune_torch, where its kernels are PyTorch's
 _STEP_CALLS = 4096  # in C++'s table
 _offered: dict[int, Convolution] = {}  # by id: those of the table's calls of steps, which it does not keep
+# Held while a call of a step is offered and its convolutions are kept, and while all are cleared, so that none is in the
+# table alone. It may be taken again by its thread, where what clears is called by a signal or by the garbage collector.
+_steps = threading.RLock()
 operator = ""  # "C++: FILE", or "Python: why not C++"
 
 
@@ -49,6 +53,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "offer_gradients": (c_bool, *[c_void_p] * 6, c_char_p, c_void_p, c_bool, c_void_p, *[c_bool] * 3),
     "drop": (None, c_int64),
     "clear": (None,),
+    "clear_steps": (None,),
     "size": (c_int64,),
     "step_size": (c_int64,),
     "fail": (None, c_char_p),
@@ -88,8 +93,18 @@ def _drop(owner: int, convolution: Any) -> None:
 
 def _clear() -> None:
     """Takes all calls out of the tables."""
-    _native.convtune_torch_clear()
-    _offered.clear()
+    with _steps:
+        _native.convtune_torch_clear()
+        _offered.clear()
+
+
+def _after_fork() -> None:
+    """Makes a new lock in the child, where whoever held it is not."""
+    global _steps
+    _steps = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _address(tensor: Tensor | None) -> int | None:
@@ -101,11 +116,15 @@ def _any_precision(x: Tensor, how: How) -> bool:
     return not (how.precision == "auto" and x.is_cuda and x.dtype is _float32)
 
 
-def _keep(*convolutions: Convolution | None) -> None:
-    """Keeps those that calls of steps use, until all is cleared."""
-    if step_size() >= _STEP_CALLS:
-        _clear()
-    _offered.update((id(one), one) for one in convolutions if one is not None)
+def _offer_step(offer: Callable[..., bool], arguments: Sequence[Any], *convolutions: Convolution | None) -> None:
+    """Puts a call of a step into C++'s table by `offer`, and keeps its convolutions, which the caller holds, until all are
+    cleared."""
+    with _steps:
+        if step_size() >= _STEP_CALLS:
+            _native.convtune_torch_clear_steps()
+            _offered.clear()
+        if offer(*arguments):
+            _offered.update((id(one), one) for one in convolutions if one is not None)
 
 
 def offer_gradients(
@@ -116,11 +135,10 @@ def offer_gradients(
     where one was not asked; `of_x`, `of_weight`: their convolutions, and whether those' tensors lie channels last."""
     if _native is None:
         return
-    _keep(of_x[0], of_weight[0])
-    _native.convtune_torch_offer_gradients(
+    _offer_step(_native.convtune_torch_offer_gradients, (
         *map(_address, (*tensors, *made)), text.encode(), of_x[0] and of_x[0]._handle, of_x[1],
         of_weight[0] and of_weight[0]._handle, of_weight[1], how.transposed, _any_precision(tensors[1], how),
-    )  # fmt: skip
+    ), of_x[0], of_weight[0])  # fmt: skip
 
 
 def _prepare(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, how: str) -> Tensor:
@@ -131,10 +149,8 @@ def _prepare(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | 
         tensors = [_address(one) for one in (x, weight, bias, residual, y)]
         transposed, any_precision = told.transposed, _any_precision(x, told)
         if not told.reuse:
-            _keep(convolution)
-            _native.convtune_torch_offer_forward(
-                *tensors, how.encode(), convolution._handle, last, transposed, any_precision
-            )
+            call = *tensors, how.encode(), convolution._handle, last, transposed, any_precision
+            _offer_step(_native.convtune_torch_offer_forward, call, convolution)
             return
         if not isinstance(kept, Packed):
             return
@@ -171,7 +187,9 @@ def forward(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | N
     """An eager call on ordinary tensors, no gradients."""
     if _native is None:
         return run(x, weight, bias, how, residual)
-    if not x.is_neg() and (residual is None or not residual.is_neg()):  # which the dispatcher would resolve
+    # Negated views, which the dispatcher would resolve. Weights that were packed before are known by themselves.
+    read = (x, residual) if how.reuse else (x, residual, weight, bias)
+    if not any(one is not None and one.is_neg() for one in read):
         y = ready(x, weight, bias, residual, how.text)
         if y is not None:
             return y  # type: ignore[no-any-return]
