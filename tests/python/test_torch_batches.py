@@ -1,6 +1,7 @@
 """Graphs for any batch: a new one waits for no kernel and packs no weights, and is right whatever computes it."""
 
 import threading
+import weakref
 
 import numpy
 import pytest
@@ -231,22 +232,25 @@ def test_a_batch_of_1_by_itself_is_decided(graphs, monkeypatch):
 
 
 def test_a_batch_without_a_record_costs_one_kernel_and_the_one_that_stands_for_it(monkeypatch):
-    asked = []
+    asked, there = [], []
     real = Convolution.__init__
 
     def init(self, problem, device=None, algorithm=None, config=None):
         real(self, problem, device, algorithm, config)
         asked.append(self.problem.n)
+        there.append(weakref.ref(self))
 
     monkeypatch.setattr(Convolution, "__init__", init)
     PLANS.clear()
     problem = Problem.parse("mb5ic8ih12oc16kh3ph1")
     first = batches.planned_like_others(problem, "cpu")
-    assert asked == [8, 5]
+    assert asked == [8, 5] and there[0]() is None  # its workspace is of more images than anybody has
     second = batches.planned_like_others(problem.replace(n=3), "cpu")
     assert asked == [8, 5, 3] and first.plan.config == second.plan.config
-    third = batches.planned_like_others(problem.replace(n=8), "cpu")  # which is there
-    assert asked == [8, 5, 3] and first.plan.config == third.plan.config
+    third = batches.planned_like_others(problem.replace(n=8), "cpu")
+    assert asked == [8, 5, 3, 8] and first.plan.config == third.plan.config
+    PLANS.clear()
+    assert batches.planned_like_others(problem.replace(n=8), "cpu") is there[-1]() and asked[4:] == [8]
 
 
 def test_a_batch_of_a_record_of_its_own_asks_for_no_other(monkeypatch):

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..caches import PLANS
-from ..convolution import Convolution
+from ..convolution import Convolution, Plan
 from ..errors import InvalidArgument, Unsupported
 from ..problem import Problem
 
@@ -48,14 +48,22 @@ def planned_like_others(problem: Problem, device: str) -> Convolution:
     """The convolution by the record of that batch, else by the kernel of the batch that stands for it, which runs every smaller
     one, too, or by its config. Raises Unsupported."""
     other = problem.replace(n=_that_stands_for(problem.n))
+    made: list[Convolution] = []
+
+    def its_plan() -> Plan:
+        made.append(Convolution(other, device, "any batch"))
+        return made[0].plan
+
     if other.n == 1:
         return Convolution(problem, device)
     with contextlib.suppress(Unsupported):
         return Convolution(problem, device, "recorded batch")
     with contextlib.suppress(Unsupported, InvalidArgument):  # a config that this batch does not take
-        like = PLANS.get_or_make(("stands for others", other.key, device), lambda: Convolution(other, device, "any batch"))
-        if like.plan.algorithm not in _LAST_RESORTS:  # which are judged by where a plan is from
-            return like if other.n == problem.n else Convolution(problem, device, like.plan.algorithm, like.plan.config)
+        # The plan alone is kept: a workspace for so many images would stay with the convolution. That one lives until this
+        # batch's own shares its kernel.
+        like = PLANS.get_or_make(("stands for others", other.key, device), its_plan)
+        if like.algorithm not in _LAST_RESORTS:  # which are judged by where a plan is from
+            return made[0] if made and other.n == problem.n else Convolution(problem, device, like.algorithm, like.config)
     return Convolution(problem, device)
 
 
