@@ -231,9 +231,9 @@ def best(found, prefix):
 
 
 def said(found, earlier):
-    own = next(iter(found["us"].items()), ("", math.inf))
-    text = f"{found['name'] or found['problem']:36.36} {own[1]:8.1f} {best(found, FREE):8.1f} {best(found, SURE):8.1f}"
-    text += "".join(f" {us:8.1f}" for name, us in list(found["us"].items())[1:] if not name.startswith((FREE, SURE)))
+    own = found["us"].get("ours", math.inf)
+    text = f"{found['name'] or found['problem']:36.36} {own:8.1f} {best(found, FREE):8.1f} {best(found, SURE):8.1f}"
+    text += "".join(f" {us:8.1f}" for name, us in found["us"].items() if not name.startswith(("ours", FREE, SURE)))
     if "unlike" in found:
         before = earlier.get(found["problem"])
         text += f"  bits {'equal' if found['unlike'] == 0 else 'UNLIKE ' + str(found['unlike'])}"

@@ -9,7 +9,9 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "contract/most_images.h"
@@ -265,7 +267,11 @@ TEST_P(HostKernel, TakesAnyBatchUpToItsOwn) {
     }
     ++computed;
   }
-  if (computed == 0) GTEST_SKIP() << "it is compiled for one batch";
+  const std::set<std::string_view> any = {"direct_body_half_sm90", "direct_body_half_nchw_sm90",
+                                          "implicit_gemm_half_sm90", "direct_stem_half"};
+  if (computed == 0 && std::getenv("CONVTUNE_HOST_GPU_PART"))
+    GTEST_SKIP() << "none of these is for any batch";
+  EXPECT_EQ(computed > 0, any.contains(algorithm().name()));
 }
 
 // A consumer that begins when others have done their rows: the units that it waits for first were full long
@@ -296,8 +302,7 @@ TEST(BareResidues, AreStoredToAnyPointers) {
         "mb1ic40id3ih7iw9oc64kd1kh1kw2sd2sh2sw3 residual=1", "mb2ic20ih9oc64kh1sh2 bias=1"}) {
     const ConvProblem problem =
         parse_problem(text + std::string(" dtype=bf16 precision=bf16 layout=nhwc dir=bwd_d"));
-    if (const Support support = (*gemm)->supports(problem, gpu.info()); !support)
-      GTEST_SKIP() << support.reason();
+    ASSERT_TRUE((*gemm)->supports(problem, gpu.info())) << text;
     const auto executable =
         (*gemm)->build(problem, gpu.info(), (*gemm)->candidates(problem, gpu.info()).front());
     Testbed bed(problem, gpu, TestData::integer, 5, 0);

@@ -28,7 +28,7 @@ from ..tensors import allowed_precision, pack
 from .batches import ANY_BATCH
 from .how import How
 from .layout import empty, laid, output_last, wants_channels_last
-from .native import conv_gradients, define, define_gradients, offer_gradients
+from .native import conv_gradients, define, define_gradients, is_native, offer_gradients
 from .ordinary import is_batched, is_ordinary, is_transformed
 from .run import TYPES, Planned, as_recorded, choice, launched, pads_of, problem_for, read_as, refuse_in_capture
 
@@ -208,6 +208,8 @@ def _kernel_of_text(grad: Tensor, x: Tensor, weight: Tensor, text: str) -> _Grad
     """Planned and run by Python; by C++ from then on, where nothing was left to PyTorch."""
     bias_type, how, mask = told(text)
     made = _run(grad, x, weight, bias_type, how, mask)
+    if not is_native:
+        return made
     of_bias = (bias_type or grad.dtype) if mask[2] and not how.transposed else None
     own = [_planned("x", x, weight, None, how) if mask[0] else None, _planned("w", x, weight, of_bias, how) if mask[1] else None]
     if [one is not None for one in own] == [*mask[:2]] and (mask[1] and of_bias is not None) == mask[2]:

@@ -41,7 +41,8 @@ struct KernelExecutable::Operands {
   }
 };
 
-// Loaded once in a process and device where they serve every problem, else once a plan.
+// Loaded once in a process and device where they serve every problem, once for all plans of a time where they
+// serve every batch, else once a plan.
 struct KernelExecutable::Kernels {
   Kernels(const LaunchPlan& plan, int index, const CompiledPlan& made)
       : device(index),

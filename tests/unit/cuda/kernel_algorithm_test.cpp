@@ -54,10 +54,11 @@ class AnyBatch : public testing::TestWithParam<const Algorithm*> {
 
   const DeviceInfo h200_ = gpu();
   const KernelAlgorithm& algorithm_;
-  ConvProblem largest_ =
-      parse_problem(GetParam()->name() == "direct_stem_half"
-                        ? "mb1ic3ih24oc64kh7sh2ph3 layout=nhwc dtype=bf16 precision=bf16"
-                        : "mb1ic64ih14oc128kh3ph1 layout=nhwc dtype=bf16 precision=bf16 residual=1");
+  ConvProblem largest_ = parse_problem(
+      GetParam()->name() == "direct_stem_half"
+          ? "mb1ic3ih24oc64kh7sh2ph3 layout=nhwc dtype=bf16 precision=bf16"
+          : "mb1ic64ih16oc128kh3ph1 dtype=bf16 precision=bf16 residual=1 layout=" +
+                std::string(GetParam()->name() == "direct_body_half_nchw_sm90" ? "nchw" : "nhwc"));
   Config config_, any_;
 };
 
@@ -79,8 +80,8 @@ TEST_P(AnyBatch, IsNoLargerOne) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kernels, AnyBatch,
-                         testing::Values(&direct_body_half_sm90(), &implicit_gemm_half_sm90(),
-                                         &direct_stem_half()),
+                         testing::Values(&direct_body_half_sm90(), &direct_body_half_nchw_sm90(),
+                                         &implicit_gemm_half_sm90(), &direct_stem_half()),
                          [](const auto& info) { return std::string(info.param->name()); });
 
 TEST(AnyBatchField, IsNotForEveryKernel) {
