@@ -132,7 +132,8 @@ TensorHandle handle_of(const void* const& tensor) {
 }
 
 // False where PyTorch does not tell its setting of precision.
-bool read_key(StepCall& call, const char* how, bool any_precision) {
+template <class Known>
+bool read_key(Known& call, const char* how, bool any_precision) {
   const Precision set = any_precision ? Precision{Entry::kAnyPrecision, true} : float32_precision();
   call.how = how;
   call.precision = set.number;
@@ -170,21 +171,19 @@ CONVTUNE_API bool convtune_torch_offer(std::int64_t owner, const void* x, const 
                                        void* stream, bool last, std::int64_t weight_version,
                                        std::int64_t bias_version, bool any_precision, bool transposed) {
   try {
-    const auto handle = [](const void*& tensor) { return reinterpret_cast<TensorHandle>(&tensor); };
     auto entry = std::make_shared<Entry>();
-    const Precision set = any_precision ? Precision{Entry::kAnyPrecision, true} : float32_precision();
     Launch& launch = entry->launch;
-    if (!set.known || !read_form(handle(x), launch.x) || !read_form(handle(y), launch.y)) return false;
-    if (residual && !read_form(handle(residual), launch.residual)) return false;
-    if (!storage(handle(weight)) || (bias && !storage(handle(bias)))) return false;
-    entry->how = how;
-    entry->weight = Watched::of(handle(weight), weight_version);
-    entry->weight_sizes = read_sizes(handle(weight));
+    if (!read_key(*entry, how, any_precision) || !read_form(handle_of(x), launch.x) ||
+        !read_form(handle_of(y), launch.y))
+      return false;
+    if (residual && !read_form(handle_of(residual), launch.residual)) return false;
+    if (!storage(handle_of(weight)) || (bias && !storage(handle_of(bias)))) return false;
+    entry->weight = Watched::of(handle_of(weight), weight_version);
+    entry->weight_sizes = read_sizes(handle_of(weight));
     if (bias) {
-      entry->bias = Watched::of(handle(bias), bias_version);
-      entry->kept.push_back(Tensor::sharing(handle(bias)));  // or its address becomes another's
+      entry->bias = Watched::of(handle_of(bias), bias_version);
+      entry->kept.push_back(Tensor::sharing(handle_of(bias)));  // or its address becomes another's
     }
-    entry->precision = set.number;
     launch.convolution = convolution;
     launch.packed = packed;
     launch.stream = stream;
@@ -299,9 +298,8 @@ CONVTUNE_API void* convtune_torch_python_object(const void* tensor) {
 // Two tensors and their storages, by their addresses in C++. False where storages cannot be told from now on.
 CONVTUNE_API bool convtune_torch_learn_storage(const void* one, const void* of_one, const void* other,
                                                const void* of_other) {
-  const auto handle = reinterpret_cast<TensorHandle>(&one);
-  learn_storage(handle, of_one, reinterpret_cast<TensorHandle>(&other), of_other);
-  return storage(handle) == of_one;
+  learn_storage(handle_of(one), of_one, handle_of(other), of_other);
+  return storage(handle_of(one)) == of_one;
 }
 // How many calls are ready.
 CONVTUNE_API std::int64_t convtune_torch_size(void) {
@@ -319,7 +317,7 @@ CONVTUNE_API void convtune_torch_fail(const char* why) {
 // such.
 CONVTUNE_API bool convtune_torch_understands(const void* tensor, const void* data) {
   Form form;
-  const auto handle = reinterpret_cast<TensorHandle>(&tensor);
+  const auto handle = handle_of(tensor);
   return read_form(handle, form) && form.sizes == Sizes{1, 2, 1, 3, 4} && form.dtype == shim->float32 &&
          address(handle) == data;
 }
