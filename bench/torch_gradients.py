@@ -27,7 +27,7 @@ import convtune
 
 CASES = Path(__file__).resolve().parent.parent / "cases"
 TYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
-AGREES = {"f32": 4e-3, "f16": 8e-3, "bf16": 4e-2}  # of two answers' root mean square
+AGREES = {"f32": 4e-3, "f16": 8e-3, "bf16": 4e-2}  # the largest difference of two answers, over their root mean square
 FREE, SURE = "free", "deterministic"
 FLUSHED = 512 << 20
 

@@ -34,7 +34,7 @@ def least_us(call, count, synchronize):
 
 
 def step_rows(x, w, how, synchronize):
-    """What the graphs of a step call, beside PyTorch's own."""
+    """Times of the operators that a step's graphs call, beside PyTorch's own."""
     import torch
 
     import convtune

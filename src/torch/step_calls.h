@@ -39,14 +39,14 @@ struct StepCall {
   std::string how;
   StepForms tensors;
   std::int32_t precision = Entry::kAnyPrecision;
-  // What is done: none where there is no convolution.
+  // The parts of the call; one without a convolution is not done.
   PackedAnew forward, of_x;
   WeightGradient of_weight;
 };
 
 class StepCalls {
  public:
-  // Those of this process; never destroyed, since kernels run until its end.
+  // The calls of this process; never destroyed, since kernels run until its end.
   static StepCalls& of_process();
 
   std::shared_ptr<const StepCall> find(std::string_view how, const StepForms& tensors);

@@ -27,7 +27,7 @@ std::int32_t read_axes(TensorHandle tensor) {
   return dimensions >= 3 && dimensions <= 5 ? static_cast<std::int32_t>(dimensions - 2) : 0;
 }
 
-// Of what type it is, and where.
+// Reads the tensor's type and its device.
 void read_kind(TensorHandle tensor, Form& form) {
   check(shim->get_dtype(tensor, &form.dtype), "get_dtype");
   check(shim->get_device_type(tensor, &form.device_type), "get_device_type");

@@ -16,7 +16,7 @@ using Sizes = std::array<std::int64_t, 5>;
 // How a tensor lies: two that are equal here differ in memory alone.
 struct Form {
   Sizes sizes{}, strides{};
-  std::int32_t axes = 2;  // of the image: 1 to 3; -1 of a row of numbers, a tensor of one dimension
+  std::int32_t axes = 2;  // the image's, 1 to 3; -1 for a row of numbers, a tensor of one dimension
   std::int32_t dtype = -1, device_type = -1, device_index = -1;
   bool operator==(const Form&) const = default;
   bool on_device_of(const Form& other) const {

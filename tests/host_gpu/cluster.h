@@ -38,7 +38,7 @@ struct Launch {
   std::string kernel;
   std::array<unsigned, 3> grid{}, block{};
   unsigned shared_bytes = 0, cluster = 1;
-  unsigned registers = 0;  // of a thread, by its launch bounds; 0: it has none
+  unsigned registers = 0;  // a thread's, by the launch bounds; 0: there are none
 };
 // Why it failed, or nothing.
 std::string run(const Launch& launch, const Settings& settings);

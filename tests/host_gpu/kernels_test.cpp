@@ -289,8 +289,8 @@ TEST(DirectStemSm90, TakesConsumersThatComeLate) {
   EXPECT_EQ(host_gpu_tests::fault_of(bed, *executable), "");
 }
 
-// What no tap meets: in units of 16 bytes, of channels that are the same for a thread and others, with a
-// residual, and by single elements where dx begins anywhere.
+// Elements that no tap meets: in units of 16 bytes, of channels that are the same for a thread and others,
+// with a residual, and by single elements where dx begins anywhere.
 TEST(BareResidues, AreStoredToAnyPointers) {
   Backend& gpu = cuda::backend({Device::Kind::cuda, 0});
   const auto own = own_algorithms();

@@ -1,4 +1,4 @@
-// What packing leaves in memory, word by word: each half of the prepared ones is the weight that source_of()
+// The words that packing leaves in memory: each half of the prepared ones is the weight that source_of()
 // says, taken out of the filter of another order where the problem is a gradient of x.
 #include <gtest/gtest.h>
 

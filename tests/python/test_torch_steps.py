@@ -1,4 +1,4 @@
-"""What the graphs of a step of training call: conv_gradients, and conv2d_forward with weights that are packed in every call. C++ runs
+"""The operators that graphs of a training step call: conv_gradients, and conv2d_forward with weights that are packed in every call. C++ runs
 what Python has planned once, and gives the same bits."""
 
 import threading
@@ -150,7 +150,7 @@ def test_a_full_table_of_steps_leaves_the_other_calls(monkeypatch):
 
 @by_cpp
 def test_gradients_of_a_directions_own_are_left_to_python(planned):
-    """What has no plan is PyTorch's, by Python, in every call."""
+    """A direction without a plan is PyTorch's, by Python, in every call."""
     dy, x, w, how = layer("cpu", "3x3")
     text = text_of(None, chosen("cpu", x, w, how, None, "x"), (True, True, False))
     for _ in range(2):
@@ -200,7 +200,7 @@ def test_streams_and_cuda_graphs():
     with torch.cuda.graph(graph):
         found = conv_gradients(dy, x, w, text)
     w.mul_(2), dy.mul_(-1)
-    convtune.clear_caches()  # what a graph recorded stays
+    convtune.clear_caches()  # a recorded graph keeps its kernels
     graph.replay()
     same(found, pytorch_gradients(dy, x, w, None, how, (True, True, False)))
 

@@ -184,7 +184,7 @@ def backward_of(
 
 
 def text_of(bias_type: torch.dtype | None, how: How, mask: Sequence[bool]) -> str:
-    """What `convtune::conv_gradients` is told: which gradients, the bias's type, and the convolution (how.py)."""
+    """The text that `convtune::conv_gradients` takes: which gradients, the bias's type, and the convolution (how.py)."""
     wanted = "".join("xwb"[place] for place in range(3) if mask[place])
     return f"{wanted} {str(bias_type).removeprefix('torch.')} {how.alone.packing.text}"
 

@@ -12,7 +12,7 @@ class OnednnPatience {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // What runs of a plan on so many threads and on one took at least; zero: none yet.
+  // The least time of a plan's runs on so many threads and on one; zero: none yet.
   struct Runs {
     int threads = 1;
     Clock::duration least{}, least_alone{};
@@ -30,9 +30,9 @@ class OnednnPatience {
 
  private:
   TeamPatience team_;
-  Clock::time_point last_end_, left_;  // of the last run, and of the one behind which it left the team
+  Clock::time_point last_end_, left_;  // ends of the last run, and of the one after which it left the team
   bool last_alone_ = false;            // the last run had one thread
-  // Whether the last run on all threads was late, and whether the next one tries the team again.
+  // True where the last run on all threads was late, and where the next one tries the team again.
   bool last_late_ = false, tries_team_ = false;
 };
 

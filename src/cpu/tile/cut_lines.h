@@ -17,7 +17,8 @@ class CutLines {
   // Room for a line of each plane; null: none waits.
   explicit CutLines(float* memory) : memory_(memory) {}
 
-  // Where the first line of a row was begun and its last one is to be left, plane after plane; null: nowhere.
+  // The places where a row's first line was begun and where its last one is left, plane after plane; null:
+  // none.
   struct Row {
     const float* begun = nullptr;
     float* cut = nullptr;
@@ -51,9 +52,9 @@ class CutLines {
 
  private:
   float* const memory_;
-  float* end_ = nullptr;  // of the last row in the first plane; null: it ended with a line
+  float* end_ = nullptr;  // the last row's in the first plane; null: that row ended with a line
   std::int64_t planes_ = 0, step_ = 0;
-  std::int64_t from_ = 0, filled_ = 0;  // what waits of a line
+  std::int64_t from_ = 0, filled_ = 0;  // the elements of a line that wait
 };
 
 }  // namespace convtune::cpu

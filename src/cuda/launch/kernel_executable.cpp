@@ -93,7 +93,7 @@ std::shared_ptr<const KernelExecutable::Kernels> KernelExecutable::load(const La
   if (!plan.serves_every_problem && plan.most_images == 0) return compile_and_load();
   struct Slot {
     Mutex mutex;
-    std::shared_ptr<const Kernels> kept;  // of every problem
+    std::shared_ptr<const Kernels> kept;  // serves every problem
     std::weak_ptr<const Kernels> shared;
   };
   static constinit Mutex mutex;

@@ -16,7 +16,7 @@ struct Packed {
   long long zeros = 0;  // behind the biases, where a kernel reads those of whole blocks
   int unit = 1;         // prepared words that a thread packs
 
-  // Of weights in half precision, of which a thread packs 16 bytes.
+  // Describes weights in half precision: a thread packs 16 bytes of them.
   static constexpr Packed halves(long long prepared, long long weights, long long biases,
                                  bool flagged = true) {
     return {prepared, weights, biases, flagged, 0, 4};

@@ -104,7 +104,7 @@ TEST(BareResidues, AreUnitsOf16BytesChannelsLast) {
                         .stride_w = 2};
   };
   EXPECT_EQ(of(64, true, ElementType::bf16).unit(), 8);
-  EXPECT_EQ(of(64, true, ElementType::bf16).blocks(), 2);  // of 3,600 units, 2,048 each
+  EXPECT_EQ(of(64, true, ElementType::bf16).blocks(), 2);  // 3,600 units, 2,048 a block
   EXPECT_EQ(of(20, true, ElementType::f32).unit(), 4);
   EXPECT_EQ(of(20, true, ElementType::f16).unit(), 1);
   EXPECT_EQ(of(64, false, ElementType::bf16).unit(), 1);
@@ -120,7 +120,7 @@ TEST(KernelAlgorithm, CountsWhatNoTapMeets) {
   EXPECT_EQ(work.converted_bytes, 0.75 * 2 * 2 * 64 * 16 * 16);
 }
 
-// What cuTensorMapEncode refuses, of images of a few pixels too.
+// The reason for which cuTensorMapEncode refuses a map, for images of a few pixels too.
 std::string refused_by_the_driver(const TensorMapLayout& map) {
   for (const std::uint64_t extent : map.extents)
     if (extent == 0 || extent > 1ULL << 32) return fmt::format("an extent of {}", extent);

@@ -158,7 +158,7 @@ class DirectExecutable final : public Executable {
           row = cuts.row(outputs.y + output_of(tile, filters, line, 0), filters_of(filters),
                          g.output_rows * g.output_cols, length);
         else
-          cuts.finish();  // of x's first or last elements: lanes are no line's there
+          cuts.finish();  // lanes of x's first or last elements are no line's
       }
       for (std::int64_t b = 0; b < blocks.count; ++b) {
         std::int64_t from = blocks.first(b) * lanes - skip, to = blocks.first(b + 1) * lanes - skip;
@@ -182,7 +182,7 @@ class DirectExecutable final : public Executable {
     }
   }
 
-  // Where a pixel of a tile's row lies in y, of a task's first filter; and how many filters it has.
+  // The place in y of a pixel of a tile's row, for a task's first filter; and how many filters the task has.
   std::int64_t output_of(const OutputTile& tile, const FilterRange& filters, std::int64_t row,
                          std::int64_t col) const {
     const DirectGeometry& g = geometry_;
@@ -228,7 +228,7 @@ class DirectExecutable final : public Executable {
   // end.
   struct Block {
     std::int64_t position, vectors, row, col, skip, outputs;
-    CutLines::Row line;  // of the cache, that the row begins and ends within
+    CutLines::Row line;  // the lines of the cache that the row begins and ends within
   };
 
   // The outputs of a block for the filters of a task, in register tiles.

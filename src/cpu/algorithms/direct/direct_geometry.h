@@ -91,7 +91,7 @@ struct DirectExtents : OutputTiles, FilterBlocks {
   // A thread's memory, in floats. Where x is read as it lies, a plane is its own and nothing is staged.
   std::int64_t plane, channel;  // one phase plane, one input channel
   MemoryPlan memory;
-  std::int64_t window, sums, cut_lines;  // where they begin; cut_lines -1: none (cpu/tile/cut_lines.h)
+  std::int64_t window, sums, cut_lines;  // offsets of each; cut_lines -1: none (cpu/tile/cut_lines.h)
 
   std::int64_t tasks;         // n * groups * row_tiles * col_tiles * filter_tasks
   std::int64_t packed_block;  // floats of one register tile's weights

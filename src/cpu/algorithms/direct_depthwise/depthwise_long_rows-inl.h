@@ -102,7 +102,7 @@ HWY_INLINE void slide_filter(const PlaneArgs<T>& args, SizedVector (&acc)[1][vec
     const T* const x = args.x + first_col;
     const auto load = [&](std::int64_t i, typename Kind::Value& value)
                           HWY_ATTR { Kind::load_values(x + i * Kind::kRead, value); };
-    // Of taps [begin, end) those of [inside, inside_end) meet no padding.
+    // Taps [inside, inside_end) of [begin, end) meet no padding.
     std::int64_t begin = 0, end = (args.filter_cols - 1 - phase) / phases + 1, inside = 0, inside_end = end;
     if (clipped) {
       const auto before = [&](std::int64_t col) { return values_before(col - first_col, Kind::kRead); };

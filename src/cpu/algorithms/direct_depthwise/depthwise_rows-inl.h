@@ -228,7 +228,7 @@ HWY_INLINE void activate_row(SizedVector (&row)[1][vectors], const Epilogue& epi
   for (int v = 0; v < vectors; ++v) row[0][v] = hn::Load(d, stored + v * kLanes);
 }
 
-// What follows the sums: bounds, other activations, or either, where one kernel is as fast as two.
+// The steps behind the sums: bounds, other activations, or either, where one kernel is as fast as two.
 enum class Ends { bounds, activations, all };
 
 template <int filter, int stride, Ends ends, int vectors>

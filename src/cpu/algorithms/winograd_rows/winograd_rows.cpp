@@ -201,7 +201,7 @@ class WinogradRowsExecutable final : public Executable {
     return static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(y) / sizeof(float)) & within;
   }
 
-  // Where the lines are that a pair of rows begins and ends within, from y on. The second row begins in the
+  // Gives the lines that a pair of rows begins and ends within, from y on. The second row begins in the
   // one that the first ends in: blocks go from right to left, and ends are there before beginnings are.
   std::array<CutLines::Row, 2> lines_of(CutLines& cuts, float* y, std::int64_t filters, bool second,
                                         float* memory) const {

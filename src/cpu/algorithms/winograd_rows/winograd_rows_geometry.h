@@ -68,7 +68,7 @@ struct WinogradRowsGeometry : FilterBlocks {
   std::int64_t window_rows;                  // rows of the input that a task reads
   MemoryPlan memory;
   std::int64_t rows, transformed, sums, ring;
-  std::int64_t cut_lines;     // of the filters, three times (WinogradRowsExecutable::lines_of()); -1: none
+  std::int64_t cut_lines;     // three for each filter (WinogradRowsExecutable::lines_of()); -1: none
   std::int64_t product_step;  // from one product of a part to the next
   bool along_rows;            // a register tile of filters goes along whole rows
   std::int64_t line_unit;     // vectors that no register tile cuts (cpu/tile/line_blocks.h)

@@ -30,7 +30,7 @@ struct WinogradRowsArgs {
   std::int64_t y_stride, y_row, y_channels, skip, count;
   Epilogue epilogue;
   bool second, stream;  // stream: whole, aligned vectors go past the caches
-  // Of vectors that are lines: where those that the rows begin and end within are, from the first channel on.
+  // The lines that the rows begin and end within, from the first channel on, where a vector is a line.
   std::array<CutLines::Row, 2> lines{};
   Stagger stagger{};  // WinogradRowsKernel::staggered: whole, aligned lines that do, a ring for each row
 };

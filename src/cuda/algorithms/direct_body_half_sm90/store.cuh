@@ -26,7 +26,7 @@ struct Store {
   unsigned staging, residual_full, residual_parity;
   int thread, barrier;  // for the consumer's 128
   int images;
-  unsigned second = 0;  // of two places, whether it is that
+  unsigned second = 0;  // 1: the second of two places
 
   // To the place of the consumer's next tile; of two, each has every second.
   __device__ __forceinline__ void next_place() {
