@@ -135,7 +135,7 @@ def compared(task, data, args, dtype):
     from convtune.torch.backend import last_report
 
     report = last_report()
-    gradients = [layer for layer in report.layers if layer.name.partition(" and ")[0].endswith((" dx", " dw"))] if report else []
+    gradients = [layer for layer in report.layers if layer.names[0].endswith((" dx", " dw"))] if report else []
     taken = sum(layer.calls for layer in gradients if layer.swapped)
     ways = {way: Trained(way, data, args, dtype) for way in ("PyTorch", "convtune")}
     losses = {way: [] for way in ways}

@@ -151,6 +151,16 @@ TEST_F(CudnnGraphs, WeightsOfFiltersLongerThanTheImageLeaveEngine1Out) {
   EXPECT_FALSE(has("g2mb1ic12id1ih3iw4oc30kd3kh3kw11pd3ph1pw4"));
 }
 
+// In three dimensions it answered wrongly for four problems whose padding differs between two sides, too.
+TEST_F(CudnnGraphs, WeightsOfUnevenPaddingInThreeDimensionsLeaveEngine1Out) {
+  const auto has = [&](const char* padding) {
+    return engines("mb1ic16id4ih2iw2oc29kd2kh1kw1sd2pd2 bias=0 dir=bwd_w" + std::string(padding), kLast)
+        .contains(1);
+  };
+  EXPECT_TRUE(has(""));
+  EXPECT_FALSE(has(" pad_back=0"));
+}
+
 // Engine 47 adds partial sums in the type of the result: 191 became 192. cuDNN notes that where it is fp16.
 TEST_F(CudnnGraphs, WeightsOfHalvesLeaveEngine47Out) {
   for (const char* type : {"f16", "bf16"})
