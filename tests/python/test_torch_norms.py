@@ -102,14 +102,14 @@ def graph_of(monkeypatch, afresh, graphs):
     return of
 
 
-def traced(monkeypatch, norm, shape, dtype):
-    """The graph of a norm on a CPU, where 4 x 8 x 8 elements of a group are left to inductor."""
+def traced(monkeypatch, norm, shape, dtype, x=None):
+    """The graph of a norm, of x or of an image, on a CPU, where 4 x 8 x 8 elements of a group are left to inductor."""
     from torch.fx.experimental.proxy_tensor import make_fx
 
     monkeypatch.setattr(torch_norms, "is_for", lambda x: x.dtype is torch.bfloat16)
     monkeypatch.setattr(torch_norms, "_MOST_OF_INDUCTOR", 4 * 8 * 8)
     with torch_norms.NormsAsTheyLie():
-        return make_fx(norm, tracing_mode="fake")(images(shape, 0, dtype, "cpu"))
+        return make_fx(norm, tracing_mode="fake")(images(shape, 0, dtype, "cpu") if x is None else x)
 
 
 def test_small_norms_are_inductors_and_lie_as_they_came(monkeypatch):
@@ -125,6 +125,24 @@ def test_small_norms_are_inductors_and_lie_as_they_came(monkeypatch):
         x = images(shape, 0, torch.bfloat16, "cpu")
         expected = norm(x.double())
         assert float((module(x).double() - expected).abs().max()) < 1e-2 * float(expected.abs().max())
+
+
+@pytest.mark.parametrize("depth, ours", [(3, 1), (1, 0)])
+def test_volumes_are_images_of_all_their_rows(monkeypatch, depth, ours):
+    def norm(x):
+        return functional.group_norm(x, 8, torch.linspace(0.5, 2, 32).to(x.dtype), torch.ones(32, dtype=x.dtype))
+
+    shape = 2, 32, depth, 8, 8
+    x = (torch.randn(shape) + 1).to(torch.bfloat16)
+    laid = x.contiguous(memory_format=torch.channels_last_3d)
+    module = traced(monkeypatch, norm, shape, torch.bfloat16, laid)
+    assert count(module.graph, group_coefficients) == ours and count(module.graph, aten.native_group_norm.default) == 0
+    (output,) = module.graph.find_nodes(op="output")
+    assert output.args[0].meta["val"].is_contiguous(memory_format=torch.channels_last_3d)
+    expected = norm(x.double())
+    assert float((module(laid).double() - expected).abs().max()) < 1e-2 * float(expected.abs().max())
+    frames_first = traced(monkeypatch, norm, shape, torch.bfloat16, x)  # NCDHW is ATen's: it need not be copied
+    assert count(frames_first.graph, aten.native_group_norm.default) == 1
 
 
 def test_other_types_are_left_alone(monkeypatch):
@@ -179,6 +197,6 @@ def test_sums_before_norms(graph_of, more, images_of_t):
     (norm,) = graph.find_nodes(op="call_function", target=group_coefficients)
     taken = not more and images_of_t == 2
     assert (norm.args[3] is not None) == taken
-    sums = [node for node in graph.find_nodes(op="call_function", target=aten.add.Tensor) if node.args[0].target]
-    of_embedding = [node for node in sums if node.meta["val"].dtype is torch.bfloat16]
-    assert len(of_embedding) == (0 if taken else 2 if more == "itself" else 1)
+    sums = graph.find_nodes(op="call_function", target=aten.add.Tensor)
+    of_halves = [node for node in sums if node.args[0].target is not aten.mul.Tensor]  # the norm's own is in float32
+    assert len(of_halves) == (0 if taken else 2 if more == "itself" else 1)

@@ -1,4 +1,4 @@
-"""Group norms of a compiled graph, channels last: statistics by an operator of ours, in Triton, the rest inductor's.
+"""Group norms of a compiled graph, of images and volumes channels last: statistics by an operator of ours, in Triton, the rest inductor's.
 
     scale, shift = torch.ops.convtune.group_coefficients(x, weight, bias, offset, groups, eps)
     y = x * scale + shift              # the norm of x + offset; what inductor fuses with its neighbours
@@ -11,6 +11,7 @@ docs/decisions/0051-operators-in-triton.md has the numbers, 0058-what-a-traced-g
 
 from __future__ import annotations
 
+import math
 import operator
 from functools import cache
 from typing import Any
@@ -68,28 +69,41 @@ group_coefficients: Any = define(
 )  # fmt: skip
 
 
+def _as_image(x: Tensor) -> Tensor:
+    """A volume that lies channels last as the image (N, C, D * H, W) of the same memory; an image as it is."""
+    if x.dim() == 4:
+        return x
+    n, c, depth, height, width = x.shape
+    return x.permute(0, 2, 3, 4, 1).reshape(n, depth * height, width, c).permute(0, 3, 1, 2)
+
+
 def _takes(x: Any) -> bool:
-    if not isinstance(x, Tensor) or x.dim() != 4 or not all(isinstance(size, int) for size in x.shape):
+    if not isinstance(x, Tensor) or x.dim() not in (4, 5) or not all(isinstance(size, int) for size in x.shape):
         return False
-    return is_for(x) and not torch.is_autocast_enabled(x.device.type)  # whose norms answer in float32
+    if x.dim() == 5 and not x.is_contiguous(memory_format=torch.channels_last_3d):
+        return False
+    return is_for(_as_image(x)) and not torch.is_autocast_enabled(x.device.type)  # whose norms answer in float32
 
 
 def _normed(
     input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5, *_: bool
 ) -> Tensor:  # fmt: skip
-    n, c, h, w = input.shape
-    if c // num_groups * h * w > _MOST_OF_INDUCTOR:
-        scale, shift = group_coefficients(input, weight, bias, None, num_groups, eps)
+    n, c, *sizes = input.shape
+    image = _as_image(input)
+    if c // num_groups * math.prod(sizes) > _MOST_OF_INDUCTOR:
+        scale, shift = group_coefficients(image, weight, bias, None, num_groups, eps)
+        if input.dim() == 5:
+            scale, shift = scale.unsqueeze(-1), shift.unsqueeze(-1)
         return (input.float() * scale + shift).to(input.dtype)  # type: ignore[no-any-return, unused-ignore]
-    groups = input.permute(0, 2, 3, 1).reshape(n, h * w, num_groups, c // num_groups).float()
+    groups = image.permute(0, 2, 3, 1).reshape(n, math.prod(sizes), num_groups, c // num_groups).float()
     variance, mean = torch.var_mean(groups, (1, 3), correction=0, keepdim=True)
-    y: Tensor = ((groups - mean) * (variance + eps).rsqrt()).reshape(n, h, w, c)
+    y: Tensor = ((groups - mean) * (variance + eps).rsqrt()).reshape(n, *sizes, c)
     y = y if weight is None else y * weight
-    return (y if bias is None else y + bias).to(input.dtype).permute(0, 3, 1, 2)
+    return (y if bias is None else y + bias).to(input.dtype).movedim(-1, 1)
 
 
 class NormsAsTheyLie(TorchFunctionMode):
-    """The mode that answers for group norms while a graph is traced, of images that lie channels last. On a GPU ATen's
+    """The mode that answers for group norms while a graph is traced, of images and volumes that lie channels last. On a GPU ATen's
     own copies such an image to NCHW first, and all that follows lies so, up to a convolution, which copies it back: 5
     of 21 ms of a decoder."""
 
