@@ -7,7 +7,8 @@
 
 A step is zero_grad, forward under bf16 autocast, cross entropy, backward, SGD with momentum, on synthetic images (or volumes:
 unet3d, of --depth) with random labels. Ways: eager and compiled (PyTorch's default mode), channels first and last; backend:
-torch.compile(backend="convtune"); ours, as optimize left the eager model that lies channels last; ours compiled: that model
+torch.compile(backend="convtune"); compiled_graphs, compiled_first_graphs and backend_graphs, the same in mode="reduce-overhead", if they
+are asked for (a replay allocates nothing, so the memory of those is 0); ours, as optimize left the eager model that lies channels last; ours compiled: that model
 through torch.compile. Each is a process of its own (turns.py); they compile at the same time, in the order of --models and
 --ways, measure to choose by alone on the GPU, and take turns in steps. The memory of a way is PyTorch's allocator at the peak of
 a step. What the --deadline keeps from being ready is left out, and said. Gradients of the first step and losses of the first
@@ -30,7 +31,8 @@ from turns import AT_ONCE, Turn, Worker, make_ready
 
 START = time.monotonic()
 WAYS = ("eager", "eager_first", "backend", "compiled", "compiled_first", "ours", "ours_compiled")  # who is short is soon ready
-THEIRS = ("compiled", "compiled_first", "eager", "eager_first")
+GRAPHS = "_graphs"  # mode="reduce-overhead": not among them by default
+THEIRS = ("compiled", "compiled_first", "eager", "eager_first", "compiled_graphs", "compiled_first_graphs")
 EXACT = "exact"  # no way to be timed
 
 
@@ -80,21 +82,21 @@ def mean_square(outputs):
     return sum(one.float().square().mean() for one in tree_leaves(outputs) if one.is_floating_point())
 
 
-def compiled(model, turn):
+def compiled(model, turn, options):
     """By inductor; forward and backward are compiled before the GPU is taken."""
     import torch
     from torch._inductor.compile_fx import compile_fx
 
     def backend(graph, inputs):
         with torch._functorch.config.patch(force_non_lazy_backward_lowering=True):
-            code = compile_fx(graph, inputs)
+            code = compile_fx(graph, inputs, config_patches=options or None)
         turn.take()
         return code
 
     return torch.compile(model, backend=backend)
 
 
-def convtunes(model, turn, budget):
+def convtunes(model, turn, options):
     """By convtune, which has the GPU to itself where it measures, and leaves it to others while inductor compiles."""
     import torch
 
@@ -114,7 +116,7 @@ def convtunes(model, turn, budget):
             (turn.take if held else turn.leave)()
 
     def backend(graph, inputs):
-        code = convtune.torch.backend.backend(graph, inputs, options={"convtune.budget": budget})
+        code = convtune.torch.backend.backend(graph, inputs, options=options)
         turn.take()
         return code
 
@@ -137,7 +139,8 @@ def work(args):
     model, inputs, loss_of = module_and_data(args.models[0], args)
     stage("the model is there")
     without_chance(model)
-    if not is_exact and not args.way.endswith("_first"):
+    way, graphs = args.way.removesuffix(GRAPHS), {"triton.cudagraphs": True} if args.way.endswith(GRAPHS) else {}
+    if not is_exact and not way.endswith("_first"):
         last = {4: torch.channels_last, 5: torch.channels_last_3d}
         model = model.to(memory_format=last[inputs[0].dim()])
         inputs = tuple(one.to(memory_format=last[one.dim()]) if one.dim() in last else one for one in inputs)
@@ -152,19 +155,19 @@ def work(args):
         return loss.detach()
 
     begin, report, kept, run = time.monotonic(), None, None, model
-    if args.way in ("ours", "ours_compiled"):
+    if way in ("ours", "ours_compiled"):
         import convtune
 
         turn.take()
         with torch.autocast(device.type, dtype, enabled=dtype is not torch.float32):  # the example's types, as a step has them
             convtune.optimize(model, inputs, budget=args.budget, progress=False, train=step)
         report, kept = model.convtune_report, model.convtune_report.kept
-        if args.way == "ours_compiled":
+        if way == "ours_compiled":
             turn.leave()
-    if args.way == "backend":
-        run = convtunes(model, turn, args.budget)
-    elif args.way.removesuffix("_first").endswith("compiled"):
-        run = compiled(model, turn)
+    if way == "backend":
+        run = convtunes(model, turn, {"convtune.budget": args.budget, **graphs})
+    elif way.removesuffix("_first").endswith("compiled"):
+        run = compiled(model, turn, graphs)
     else:
         turn.take()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
@@ -179,14 +182,15 @@ def work(args):
     if is_exact:
         del model, run, optimizer, inputs
         return turn.answer(facts)
-    if device.type == "cuda":
+    if device.type == "cuda" and not graphs:
         wait(device)
         torch.cuda.reset_peak_memory_stats(device)
         step(run, optimizer)
         wait(device)
         facts["mib"] = torch.cuda.max_memory_allocated(device) / 2**20
+    if device.type == "cuda":
         torch.cuda.empty_cache()
-    if args.way == "backend":
+    if way == "backend":
         report = sys.modules["convtune.torch.backend"].last_report()
     if report is not None:
         print(f"{args.models[0]} {args.way}\n{report}", flush=True)
@@ -254,7 +258,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", default=["convnext_tiny", "resnet50"],
                         help="torchvision's names, unet3d and tiny, each with :BATCH where not --batch")  # fmt: skip
-    parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=WAYS)
+    parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=[*WAYS, *(f"{way}{GRAPHS}" for way in WAYS[2:5])])
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--size", type=int, default=224)
     parser.add_argument("--depth", type=int, default=128, help="of a volume, each way")

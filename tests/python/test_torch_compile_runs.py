@@ -108,7 +108,7 @@ def test_the_whole_must_not_be_slower(graphs, monkeypatch, kept):
     report = backend.last_report()
     assert report.kept is kept and report.before_us == 400 and "whole forward" in str(report)
     assert ("the graph is inductor's" in str(report)) is not kept
-    assert [count(graph, *OURS) for graph in graphs] == ([0, 3] if kept else [0, 3, 0])
+    assert [count(graph, *OURS) for graph in graphs] == [0, 3]  # inductor's own of the contest is what is left
 
 
 def test_what_reads_a_cuda_graphs_outputs_is_not_measured(graphs, monkeypatch):

@@ -73,19 +73,29 @@ def test_a_step_that_is_not_proven_is_inductors(monkeypatch):
 
 
 def test_the_code_of_a_step_that_is_not_proven_is_inductors(monkeypatch):
-    """The files that inductor writes, and how often Python is called in a step."""
+    """The files that inductor writes, the inputs that it knows to stay where they are, and how often Python is called in a step."""
     import cProfile
+    import inspect
 
     from torch._inductor.graph import GraphLowering
+    from torch._inductor.output_code import CompiledFxGraph
 
     won = Contest(True, 0.5, 0.5, 0.5, 100.0, 50.0, 10)
     monkeypatch.setattr(decide, "check_and_contest", lambda *rest, **more: won)
     monkeypatch.setattr(proof, "contest", lambda *_, **__: Contest(False, -0.1, -0.2, 0.0, 100.0, 110.0, 10))
     written, x, found = [], torch.rand(2, 3, 16, 16), []
     monkeypatch.setattr(GraphLowering, "save_output_code", staticmethod(written.append))
+    plain, static = CompiledFxGraph.__init__, []
+
+    def noted(*rest, **more):
+        static.append(list(inspect.signature(plain).bind(*rest, **more).arguments["static_input_idxs"]))
+        plain(*rest, **more)
+
+    monkeypatch.setattr(CompiledFxGraph, "__init__", noted)
     for backend in ("inductor", "convtune"):
         torch._dynamo.reset()
         written.clear()
+        static.clear()
         model = small()
         with torch._inductor.config.patch(fx_graph_cache=False), torch._functorch.config.patch(enable_autograd_cache=False):
             compiled = torch.compile(model, backend=backend)
@@ -93,10 +103,11 @@ def test_the_code_of_a_step_that_is_not_proven_is_inductors(monkeypatch):
         profile = cProfile.Profile()
         profile.runcall(stepped, model, x, compiled, 5)
         codes = ["\n".join(line for line in code.splitlines() if "AOT ID" not in line) for code in written]
-        found.append((codes, sum(one.callcount for one in profile.getstats())))
-    (theirs, their_calls), (ours, our_calls) = found
-    assert len(theirs) == 2 and len(ours) == 6 and "conv_gradients" in ours[1] and "conv_gradients" not in theirs[1]
-    assert ours[2:4] == ours[4:] == theirs
+        found.append((codes, list(static), sum(one.callcount for one in profile.getstats())))
+    (theirs, their_static, their_calls), (ours, our_static, our_calls) = found
+    assert len(theirs) == 2 and len(ours) == 4 and "conv_gradients" in ours[1] and "conv_gradients" not in theirs[1]
+    assert ours[2:] == theirs
+    assert our_static[2:] == their_static and our_static[0] == their_static[0] and len(their_static[0]) == 11
     assert our_calls <= 1.01 * their_calls
 
 

@@ -57,7 +57,7 @@ def first_call(options=None):
 
 @pytest.mark.parametrize("of_layers, of_the_whole, first, later", [
     (WON, True, [0, 3], [3]),
-    (WON, False, [0, 3, 0], [0]),
+    (WON, False, [0, 3], [0]),
     (OPEN, True, [0], [0]),
 ], ids=["won", "the whole is lost", "undecided"])  # fmt: skip
 def test_a_second_process_holds_no_contest(held, graphs, of_layers, of_the_whole, first, later):

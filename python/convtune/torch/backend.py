@@ -18,7 +18,6 @@ docs/decisions/0042-a-backend-of-torch-compile.md has the reasons.
 
 from __future__ import annotations
 
-import copy
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -32,6 +31,7 @@ from ..errors import InvalidArgument
 from ..optimize_report import OptimizeReport
 from ..table import microseconds
 from .caches import tag
+from .graph.capture import twin
 from .graph.channels_last import ChannelsLastPass
 from .graph.chains import Wanted
 from .graph.gradients import GradientPass, convolves
@@ -137,6 +137,8 @@ def backend(
     _kept[result.kinds] = known is None or known.accepted
     if known is None or _is_proven(known):
         return ours
+    if theirs is not None:
+        return theirs  # type: ignore[no-any-return]
     with phases("inductor"):
         return compile(module, inputs)  # type: ignore[no-any-return]
 
@@ -159,7 +161,7 @@ def _with_gradients(
 def _gradients(
     module: GraphModule, inputs: Sequence[Any], wanted: Wanted, compile: Callable[..., Any], patches: dict[str, Any]
 ) -> Callable[..., Any] | None:
-    """None where all is inductor's."""
+    """None where all is inductor's, and is to be compiled."""
     global _last
     phases = Phases()
     has_own_pass = any(
@@ -169,11 +171,11 @@ def _gradients(
     if has_own_pass or any(isinstance(one, torch.SymInt) for one in inputs) or not convolves(module):
         _log.info("a graph that records gradients is inductor's: no convolution, sizes that are symbols, or a pass of the caller's")
         return None
-    found, laid = GradientPass(wanted, phases), ChannelsLastPass()
+    found, laid, theirs = GradientPass(wanted, phases), ChannelsLastPass(), None
     # A backward is compiled with its forward, not when it is first run: it is to be measured.
     with torch._functorch.config.patch(force_non_lazy_backward_lowering=True):
         with phases("inductor"):
-            ours = compile(copy.deepcopy(module), inputs, joint_custom_pre_pass=laid, post_grad_custom_pre_pass=found)
+            ours = compile(twin(module), inputs, joint_custom_pre_pass=laid, post_grad_custom_pre_pass=found)
         if found.report is None:
             _log.info("a graph that records gradients is inductor's: none of its convolutions can be convtune's")
             return None
@@ -198,7 +200,8 @@ def _gradients(
         keep(key, outcome)
     # Without times, the peaks alone were compared.
     takes_more = not outcome.accepted and outcome.incumbent_us == 0
-    return ours if _is_proven(outcome, "the whole takes more memory" if takes_more else _NOT_FASTER) else None
+    is_proven = _is_proven(outcome, "the whole takes more memory" if takes_more else _NOT_FASTER)
+    return ours if is_proven else theirs  # type: ignore[no-any-return]
 
 
 def _of_another_batch(result: Rewritten) -> Contest | None:

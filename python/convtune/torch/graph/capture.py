@@ -5,6 +5,7 @@ with its convolutions channels last, however the model's tensors lie: NCHW costs
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ from .operators.norms import NormsAsTheyLie, take_offsets
 from .operators.pools import PoolsByRows
 from .operators.tidy import tidied
 
-__all__ = ["as_dynamo_says", "captured"]
+__all__ = ["as_dynamo_says", "captured", "twin"]
 
 aten: Any = torch.ops.aten
 _HALF = (torch.float16, torch.bfloat16)
@@ -47,6 +48,16 @@ def as_dynamo_says(placeholders: Sequence[Any], own: Sequence[Any]) -> None:
     for old, new in zip(placeholders, own):
         new.meta.update({name: old.meta[name] for name in ("tensor_dict",) if name in old.meta})
         new._dynamo_source = getattr(old, "_dynamo_source", None)
+
+
+def twin(module: GraphModule) -> GraphModule:
+    """A copy of Dynamo's graph, for compilers change theirs, with what Dynamo says of its inputs, which a deep copy loses: without
+    that no parameter stays where it is, and CUDA graphs copy all of them in every call, or are not made at all."""
+    made = copy.deepcopy(module)
+    if hasattr(module, "_param_name_to_source"):
+        made.__dict__["_param_name_to_source"] = dict(module._param_name_to_source)  # type: ignore[arg-type]
+        as_dynamo_says(*(one.graph.find_nodes(op="placeholder") for one in (module, made)))
+    return made
 
 
 def _traced(module: GraphModule, inputs: Sequence[Any], turned: list[int]) -> GraphModule:

@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_leaves
 from ..._contest import Contest, contest
 from ...optimize_report import Layer
 from ..batches import settle
+from ..graph.capture import twin
 from ..modules.training import peak_bytes, takes_more
 from ..run import fingerprint
 from .contests import key_of
@@ -33,7 +34,7 @@ def aside(compile: Callable[..., Any], module: GraphModule, inputs: Sequence[Any
     """`module` compiled, but neither it nor what Dynamo knows of its frame is changed."""
     context: Any = torch._guards.TracingContext.try_get()
     with torch._guards.tracing(copy.copy(context)):
-        return compile(copy.deepcopy(module), inputs)
+        return compile(twin(module), inputs)
 
 
 def saved_by_layers(layers: Sequence[Layer]) -> float:
