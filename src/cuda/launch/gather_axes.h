@@ -26,6 +26,21 @@ struct GatherAxes {
   constexpr bool has_plain_taps() const {
     return extents[kTaps] * extents[kTaps + 1] == 1 && whole[0] + whole[1] + whole[2] == 0;
   }
+  // Place of the result's element i in the tensor, -1: it is 0.
+  template <class Index>
+  constexpr long long source_of(Index i) const {
+    long long at = begin;
+    unsigned index[kAxes] = {};
+    for (int axis = kAxes - 1; axis >= 0; --axis) {
+      if (extents[axis] == 1) continue;
+      index[axis] = static_cast<unsigned>(i % extents[axis]);
+      i /= extents[axis];
+      at += index[axis] * steps[axis];
+    }
+    for (int axis = 0; axis < 3; ++axis)
+      if (lacks(axis, index[kResidues + axis], index[kTaps + axis])) return -1;
+    return at;
+  }
   constexpr bool lacks(int axis, unsigned residue, unsigned tap) const {
     return whole[axis] > 0 && tap == 0 && residue >= whole[axis];
   }

@@ -2,15 +2,26 @@
 #include "cuda/launch/gather_step.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
+#include <vector>
+
+#include "cuda/launch/conversions.h"
 
 namespace convtune::cuda {
 namespace {
 
 std::string gathering_kernel(std::int64_t element_bytes) {
   return fmt::format("convtune::gather_numbers<{}>", element_bytes == 2 ? "unsigned short" : "unsigned");
+}
+
+// Tells whether weights are multiplied by zeros outside of x.
+bool meets_padding(const ConvProblem& a) {
+  const auto pads = {a.pad_front, a.pad_back, a.pad_top, a.pad_bottom, a.pad_left, a.pad_right};
+  return a.t * a.r * a.s > 1 || std::ranges::any_of(pads, [](std::int64_t pad) { return pad > 0; });
 }
 
 }  // namespace
@@ -28,6 +39,51 @@ GatherAxes axes_of(const Gathering& what) {
     if (axes.steps[axis] == axes.steps[axis + 1] * axes.extents[axis + 1])
       axes.extents[axis + 1] *= std::exchange(axes.extents[axis], 1);
   return axes;
+}
+
+void add_gathering_pack(CompileJob& job, const std::string& config, const Gathering& what, bool flags) {
+  constexpr std::string_view kFused = "cuda/launch/gather_and_pack.cuh";
+  job.source += fmt::format("#include \"{}\"\n", kFused);
+  for (KernelSource& source : kernel_sources(std::string(kFused)))
+    if (std::ranges::find(job.headers, source.name, &KernelSource::name) == job.headers.end())
+      job.headers.push_back(std::move(source));
+  const GatherAxes axes = axes_of(what);
+  job.kernels.push_back(
+      fmt::format("convtune::gather_and_pack<{}, convtune::GatherAxes{{{}, {{{}}}, {{{}}}, {{{}}}}}, {}>",
+                  config, axes.begin, fmt::join(axes.extents, ", "), fmt::join(axes.steps, ", "),
+                  fmt::join(axes.whole, ", "), flags));
+}
+
+void gather_before_packing(LaunchPlan& plan) {
+  constexpr std::int64_t kHalf = 2;  // bytes
+  if (!plan.gathers) return;
+  for (Step& step : plan.pack) replace(step, Operand::w, Operand::w_gathered);
+  if (plan.packed.flagged && !plan.pack_flags)
+    plan.pack.insert(plan.pack.begin(), Clear{{Operand::packed, "float*", plan.packed.flag_at()}, 1});
+  plan.pack.insert(plan.pack.begin(), Gathered{Operand::w, Operand::w_gathered, *plan.gathers, kHalf});
+  plan.pack_workspace.push_back(
+      {Operand::w_gathered, static_cast<std::size_t>(plan.gathers->elements() * kHalf)});
+  plan.gathers.reset(), plan.pack_flags = true;
+}
+
+void add_gathering(LaunchPlan& plan, const Computed& part, bool while_packing) {
+  if (part.weights.elements() == 0) return;
+  std::vector<Step> gathered;
+  const auto gather = [&](Operand from, Operand to, const Gathering& what, DType type) {
+    for (Step& step : plan.pack) replace(step, from, to);
+    gathered.emplace_back(Gathered{from, to, what, size_of(type)});
+    plan.pack_workspace.push_back({to, static_cast<std::size_t>(what.elements() * size_of(type))});
+  };
+  if (while_packing) {
+    plan.gathers = part.weights;
+    plan.pack_flags = meets_padding(part);
+    if (!plan.pack_flags)
+      std::erase_if(plan.pack, [](const Step& step) { return std::holds_alternative<Clear>(step); });
+  } else {
+    gather(Operand::w, Operand::w_gathered, part.weights, part.dtype.w);
+  }
+  if (part.bias) gather(Operand::bias, Operand::bias_gathered, part.biases, part.dtype.bias);
+  plan.pack.insert(plan.pack.begin(), gathered.begin(), gathered.end());
 }
 
 CompileJob Gather::job(std::int64_t element_bytes, const std::string& arch) {

@@ -1,16 +1,28 @@
 // Filters taken out of others on a device, before they are packed.
 #pragma once
 
+#include <cstdint>
+#include <string>
+
 #include "convtune/device.h"
 #include "cuda/compile/compiler.h"
+#include "cuda/launch/extents.h"
 #include "cuda/launch/gather_axes.h"
 #include "cuda/launch/kernel.h"
+#include "cuda/launch/launch_plan.h"
 #include "problem/forward_parts.h"
 
 namespace convtune::cuda {
 
 // Taps of several axes are one where they lie beside each other.
 GatherAxes axes_of(const Gathering& what);
+
+// Has pack() take a part's filter and biases out of the problem's: before it packs, or on the way.
+void add_gathering(LaunchPlan& plan, const Computed& part, bool while_packing);
+// Adds the kernel that packs a filter of the job's kernel, gathering it on its way (gather_and_pack.cuh).
+void add_gathering_pack(CompileJob& job, const std::string& config, const Gathering& what, bool flags);
+// Has a plan gather before it packs, so that its kernels are those of its algorithm's file alone.
+void gather_before_packing(LaunchPlan& plan);
 
 // Made for one gathering of elements of 2 or 4 bytes, safe to run from any thread.
 class Gather {

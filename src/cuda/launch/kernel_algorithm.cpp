@@ -174,16 +174,7 @@ LaunchPlan KernelAlgorithm::plan(const ConvProblem& problem, const DeviceInfo& d
 LaunchPlan KernelAlgorithm::plan_of_part(const Computed& part, const DeviceInfo& device,
                                          const Config& config) const {
   LaunchPlan plan = launch_plan(part, device, config);
-  if (part.weights.elements() == 0) return plan;
-  std::vector<Step> gathered;
-  const auto gather = [&](Operand from, Operand to, const Gathering& what, DType type) {
-    for (Step& step : plan.pack) replace(step, from, to);
-    gathered.emplace_back(Gathered{from, to, what, size_of(type)});
-    plan.pack_workspace.push_back({to, static_cast<std::size_t>(what.elements() * size_of(type))});
-  };
-  gather(Operand::w, Operand::w_gathered, part.weights, part.dtype.w);
-  if (part.bias) gather(Operand::bias, Operand::bias_gathered, part.biases, part.dtype.bias);
-  plan.pack.insert(plan.pack.begin(), gathered.begin(), gathered.end());
+  add_gathering(plan, part, gathers_while_packing());
   return plan;
 }
 

@@ -70,6 +70,8 @@ class KernelAlgorithm : public Algorithm {
   virtual bool has_depth() const { return false; }
   // Tells whether it stores outputs between each other (ConvExtents::lies): strides of backward data.
   virtual bool stores_between() const { return false; }
+  // Tells whether its filters are packed by gather_and_pack.cuh where they are gathered: halves alone.
+  virtual bool gathers_while_packing() const { return false; }
   // How it has gradients of x cut: whether it computes residues with a tap less beside the others.
   virtual Cut cut() const { return {.bare = true}; }
   // Tells whether it stores what lies between so many residues of a row and is met by no tap.

@@ -47,7 +47,8 @@ struct KernelExecutable::Kernels {
   Kernels(const LaunchPlan& plan, int index, const CompiledPlan& made)
       : device(index),
         runs(plan, device, made.job, made.module, Kernel::Loaded::at_build),
-        pack(device, made.module, made.job.kernels[LaunchPlan::kPack], {}) {}
+        pack(device, made.module, made.job.kernels[LaunchPlan::kPack],
+             {.waits_for_earlier_grids = plan.gathers.has_value()}) {}
 
   // Kernels that a run launches.
   struct Runs {
@@ -102,7 +103,9 @@ std::shared_ptr<const KernelExecutable::Kernels> KernelExecutable::load(const La
   Slot* slot = nullptr;
   {
     const std::lock_guard lock(mutex);
-    slot = &slots[fmt::format("{} {} {}", index, plan.name, plan.configs.front())];
+    const CompileJob job = compile_job(plan, plan.configs.front());
+    slot =
+        &slots[fmt::format("{} {} {}", index, job.kernels[LaunchPlan::kRun], job.kernels[LaunchPlan::kPack])];
   }
   const std::lock_guard lock(slot->mutex);  // others compile meanwhile
   std::shared_ptr<const Kernels> kernels = slot->shared.lock();

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "convtune/error.h"
+#include "cuda/launch/gather_step.h"
 
 namespace convtune::cuda {
 
@@ -67,7 +68,10 @@ CompileJob compile_job(const LaunchPlan& plan, const std::string& config) {
     return fmt::format("convtune::{0}::{1}{0}<{2}>", plan.name, prefix, config);
   };
   CompileJob job = kernel_job(kernel_file(plan.name), kernel(""), plan.arch);
-  job.kernels.push_back(kernel("pack_"));
+  if (plan.gathers)
+    add_gathering_pack(job, config, *plan.gathers, plan.pack_flags);
+  else
+    job.kernels.push_back(kernel("pack_"));
   if (plan.adds_up()) job.kernels.push_back(kernel("add_up_"));
   return job;
 }

@@ -183,6 +183,10 @@ struct LaunchPlan {
 
   Packed packed;
   std::vector<Step> pack, run;
+  // The filter is another one's numbers in another order, which pack() takes as it reads them
+  // (gather_and_pack.cuh); `pack_flags`: and says in the flag whether all are finite.
+  std::optional<Gathering> gathers;
+  bool pack_flags = true;
   std::vector<WorkspacePart> workspace;  // each at a multiple of 256 bytes, in this order
   std::vector<WorkspacePart> pack_workspace;
   // Further parts of a backward data problem, which write other elements of the same tensor. They run behind

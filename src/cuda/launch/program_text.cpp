@@ -308,6 +308,7 @@ ProgramText text_of(LaunchPlan plan, bool transposed) {
       replace(step, Operand::x, Operand::dw), replace(step, Operand::dy, Operand::x);
       replace(step, Operand::y, Operand::dw), replace(step, Operand::dx, Operand::y);
     }
+  gather_before_packing(plan);
   const CompileJob job = compile_job(plan, plan.configs.front());
   ProgramText program;
   program.arch = plan.arch;

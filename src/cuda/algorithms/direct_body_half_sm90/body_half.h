@@ -19,6 +19,7 @@ class DirectBodyHalf : public KernelAlgorithmOf<DirectBodyHalfSm90> {
   // The kernel without its choices.
   virtual Kernel plain(const Computed& problem) const = 0;
   bool has_depth() const override { return true; }
+  bool gathers_while_packing() const override { return true; }
   // Checks that are not of the kernel's loads.
   Support takes(const Computed& a, const DeviceInfo& device) const override;
 

@@ -139,6 +139,7 @@ class ImplicitGemmHalf final : public KernelAlgorithmOf<ImplicitGemmHalfSm90> {
   }
   bool has_depth() const override { return true; }
   bool stores_between() const override { return true; }
+  bool gathers_while_packing() const override { return true; }
   ChannelsLast channels_last() const override { return {.x = true, .y = true}; }
   Support takes(const Computed& a, const DeviceInfo& device) const override {
     if (Support support = first_refusal({needs_sm90(device), takes_half_frames_and_caches(a),
