@@ -5,7 +5,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -16,6 +15,11 @@ namespace {
 
 std::string gathering_kernel(std::int64_t element_bytes) {
   return fmt::format("convtune::gather_numbers<{}>", element_bytes == 2 ? "unsigned short" : "unsigned");
+}
+
+std::string to_cuda(const GatherAxes& axes) {
+  return fmt::format("convtune::GatherAxes{{{}, {{{}}}, {{{}}}, {{{}}}}}", axes.begin,
+                     fmt::join(axes.extents, ", "), fmt::join(axes.steps, ", "), fmt::join(axes.whole, ", "));
 }
 
 // Tells whether weights are multiplied by zeros outside of x.
@@ -41,29 +45,16 @@ GatherAxes axes_of(const Gathering& what) {
   return axes;
 }
 
-void add_gathering_pack(CompileJob& job, const std::string& config, const Gathering& what, bool flags) {
-  constexpr std::string_view kFused = "cuda/launch/gather_and_pack.cuh";
-  job.source += fmt::format("#include \"{}\"\n", kFused);
-  for (KernelSource& source : kernel_sources(std::string(kFused)))
-    if (std::ranges::find(job.headers, source.name, &KernelSource::name) == job.headers.end())
-      job.headers.push_back(std::move(source));
-  const GatherAxes axes = axes_of(what);
-  job.kernels.push_back(
-      fmt::format("convtune::gather_and_pack<{}, convtune::GatherAxes{{{}, {{{}}}, {{{}}}, {{{}}}}}, {}>",
-                  config, axes.begin, fmt::join(axes.extents, ", "), fmt::join(axes.steps, ", "),
-                  fmt::join(axes.whole, ", "), flags));
-}
-
 void gather_before_packing(LaunchPlan& plan) {
   constexpr std::int64_t kHalf = 2;  // bytes
   if (!plan.gathers) return;
   for (Step& step : plan.pack) replace(step, Operand::w, Operand::w_gathered);
-  if (plan.packed.flagged && !plan.pack_flags)
+  if (plan.packed.flagged && !plan.gathers->flags)
     plan.pack.insert(plan.pack.begin(), Clear{{Operand::packed, "float*", plan.packed.flag_at()}, 1});
-  plan.pack.insert(plan.pack.begin(), Gathered{Operand::w, Operand::w_gathered, *plan.gathers, kHalf});
+  plan.pack.insert(plan.pack.begin(), Gathered{Operand::w, Operand::w_gathered, plan.gathers->what, kHalf});
   plan.pack_workspace.push_back(
-      {Operand::w_gathered, static_cast<std::size_t>(plan.gathers->elements() * kHalf)});
-  plan.gathers.reset(), plan.pack_flags = true;
+      {Operand::w_gathered, static_cast<std::size_t>(plan.gathers->what.elements() * kHalf)});
+  plan.gathers.reset();
 }
 
 void add_gathering(LaunchPlan& plan, const Computed& part, bool while_packing) {
@@ -75,9 +66,8 @@ void add_gathering(LaunchPlan& plan, const Computed& part, bool while_packing) {
     plan.pack_workspace.push_back({to, static_cast<std::size_t>(what.elements() * size_of(type))});
   };
   if (while_packing) {
-    plan.gathers = part.weights;
-    plan.pack_flags = meets_padding(part);
-    if (!plan.pack_flags)
+    plan.gathers = {part.weights, to_cuda(axes_of(part.weights)), meets_padding(part)};
+    if (!plan.gathers->flags)
       std::erase_if(plan.pack, [](const Step& step) { return std::holds_alternative<Clear>(step); });
   } else {
     gather(Operand::w, Operand::w_gathered, part.weights, part.dtype.w);

@@ -19,8 +19,6 @@ GatherAxes axes_of(const Gathering& what);
 
 // Has pack() take a part's filter and biases out of the problem's: before it packs, or on the way.
 void add_gathering(LaunchPlan& plan, const Computed& part, bool while_packing);
-// Adds the kernel that packs a filter of the job's kernel, gathering it on its way (gather_and_pack.cuh).
-void add_gathering_pack(CompileJob& job, const std::string& config, const Gathering& what, bool flags);
 // Has a plan gather before it packs, so that its kernels are those of its algorithm's file alone.
 void gather_before_packing(LaunchPlan& plan);
 

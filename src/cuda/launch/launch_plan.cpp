@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "convtune/error.h"
-#include "cuda/launch/gather_step.h"
 
 namespace convtune::cuda {
 
@@ -68,10 +67,17 @@ CompileJob compile_job(const LaunchPlan& plan, const std::string& config) {
     return fmt::format("convtune::{0}::{1}{0}<{2}>", plan.name, prefix, config);
   };
   CompileJob job = kernel_job(kernel_file(plan.name), kernel(""), plan.arch);
-  if (plan.gathers)
-    add_gathering_pack(job, config, *plan.gathers, plan.pack_flags);
-  else
+  if (plan.gathers) {
+    const std::string file = "cuda/launch/gather_and_pack.cuh";
+    job.source += fmt::format("#include \"{}\"\n", file);
+    for (KernelSource& source : kernel_sources(file))
+      if (std::ranges::find(job.headers, source.name, &KernelSource::name) == job.headers.end())
+        job.headers.push_back(std::move(source));
+    job.kernels.push_back(fmt::format("convtune::gather_and_pack<{}, {}, {}>", config, plan.gathers->axes,
+                                      plan.gathers->flags));
+  } else {
     job.kernels.push_back(kernel("pack_"));
+  }
   if (plan.adds_up()) job.kernels.push_back(kernel("add_up_"));
   return job;
 }

@@ -159,6 +159,14 @@ struct WorkspacePart {
   bool operator==(const WorkspacePart&) const = default;
 };
 
+// Numbers that are gathered while they are packed (gather_and_pack.cuh): `axes` as C++ writes them; `flags`:
+// the flag says whether all are finite.
+struct GatheredAsPacked {
+  Gathering what;
+  std::string axes;
+  bool flags = true;
+};
+
 struct LaunchPlan {
   static constexpr std::size_t kRun = 0, kPack = 1, kAddUp = 2;  // the job's kernels
 
@@ -183,10 +191,8 @@ struct LaunchPlan {
 
   Packed packed;
   std::vector<Step> pack, run;
-  // The filter is another one's numbers in another order, which pack() takes as it reads them
-  // (gather_and_pack.cuh); `pack_flags`: and says in the flag whether all are finite.
-  std::optional<Gathering> gathers;
-  bool pack_flags = true;
+  // The filter is another one's numbers in another order, which pack() takes as it reads them.
+  std::optional<GatheredAsPacked> gathers;
   std::vector<WorkspacePart> workspace;  // each at a multiple of 256 bytes, in this order
   std::vector<WorkspacePart> pack_workspace;
   // Further parts of a backward data problem, which write other elements of the same tensor. They run behind

@@ -57,7 +57,7 @@ TEST_P(KernelAlgorithms, PacksNoMoreWeightsAndBiasesThanThereAre) {
         for (const cuda::Step& step : plan.pack)
           if (const auto* gathered = std::get_if<cuda::Gathered>(&step))
             (gathered->to == cuda::Operand::w_gathered ? weights : biases) = gathered->what.elements();
-        if (plan.gathers) weights = plan.gathers->elements();
+        if (plan.gathers) weights = plan.gathers->what.elements();
         // Without a bias none is read.
         if (!problem.bias) biases = plan.packed.biases;
         EXPECT_LE(plan.packed.weights, weights) << to_string(problem) << " with " << to_string(config);
