@@ -7,16 +7,20 @@
     python bench/torch_stream.py --beside inductor.json                             # which this says
 
 The first call has a batch of 8 whose first size is marked (mark_dynamic), of which PyTorch makes a graph for any batch but 1; then come random ones,
---calls and more, until --seconds are over since the first call began. A batch's median is that of all its calls. One answer in ten is held
-to the model's own. Status 1 where a call after --minute seconds took over 3 times its batch's median, or an answer is wrong. Random
+--calls and more, until --seconds are over since the first call began. A batch's median is that of all its calls. Of the slowest it says
+what else happened: how much was the host's until all was launched, how often the system took the processor away, collections of garbage.
+One answer in ten is held to the model's own. Status 1 where a call after --minute seconds took over 3 times its batch's median, or an answer is wrong. Random
 weights; needs PyTorch and torchvision.
 """
 
 import argparse
+import contextlib
+import gc
 import json
 import math
 import pathlib
 import random
+import resource
 import statistics
 import sys
 import time
@@ -29,6 +33,20 @@ import torchvision
 def wait(device):
     if device == "cuda":
         torch.cuda.synchronize()
+
+
+def counted():
+    """What is counted of a thread's life: how often its processor was taken away, collections of garbage."""
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw, sum(one["collections"] for one in gc.get_stats())
+
+
+def sent_away(moments):
+    """Has the moments noted at which inductor ends its compiling processes, as it does when they have had no work for a minute."""
+    with contextlib.suppress(ImportError, AttributeError):
+        from torch._inductor.compile_worker.subproc_pool import SubprocPool
+
+        real = SubprocPool.quiesce
+        SubprocPool.quiesce = lambda pool: (moments.append(time.perf_counter()), real(pool))
 
 
 def phases(backend):
@@ -82,17 +100,21 @@ def main():
         model, images = model.to(memory_format=torch.channels_last), images.to(memory_format=torch.channels_last)
     options = {} if args.whole is None or args.backend != "convtune" else {"convtune.whole": bool(args.whole)}
     run = torch.compile(model, backend=args.backend, options=options or None, dynamic=True if args.all_sizes else None)
-    rng, errors, stream = random.Random(0), [], []
+    rng, errors, stream, told, away = random.Random(0), [], [], [], []
+    sent_away(away)
 
     def call(batch):
         x = images[:batch]
         if not stream and not args.all_sizes:
             torch._dynamo.mark_dynamic(x, 0)
         wait(args.device)
+        switched, collected = counted()
         before = time.perf_counter()
         y = run(x)
+        launched = time.perf_counter()
         wait(args.device)
-        return y, time.perf_counter() - before
+        end, (later, more) = time.perf_counter(), counted()
+        return y, end - before, (launched - before, later - switched, more - collected)
 
     with torch.no_grad():
         expected = model(images).float()
@@ -101,19 +123,22 @@ def main():
         print(f"batch 8, which compiles: {call(8)[1]:.2f} s{phases(args.backend)}", flush=True)
         while time.perf_counter() - begin < args.seconds or len(stream) < args.calls:
             batch = rng.randint(1, args.most)
-            y, took = call(batch)
+            y, took, more = call(batch)
+            told.append(more)
             stream.append((time.perf_counter() - begin, batch, took))
             if took > 1:
                 print(f"batch {batch} at {time.perf_counter() - begin:.0f} s: {took:.2f} s{phases(args.backend)}", flush=True)
             if len(stream) % 10 == 1:
                 errors.append(float((y.float() - expected[:batch]).abs().max() / scale))
     medians, settled = medians_of(stream), medians_of(stream, args.minute)
-    ratios = sorted(((took / medians[batch], at, batch, took) for at, batch, took in stream), reverse=True)
+    ratios = sorted(((took / medians[batch], at, batch, took, *more) for (at, batch, took), more in zip(stream, told)), reverse=True)
     late = [one for one in ratios if one[1] > args.minute]
     print(f"{args.backend} {args.model}, {len(stream)} calls of 1 to {args.most} images in {stream[-1][0]:.0f} s, the first {args.calls} "
           f"in {sum(one[2] for one in stream[:args.calls]):.2f} s, error {max(errors):.2g}")  # fmt: skip
-    for ratio, at, batch, took in ratios[:3] + [one for one in late[:6] if one not in ratios[:3]]:
-        print(f"  {ratio:.2f} times the median of batch {batch}: {1e3 * took:.1f} ms, {at:.0f} s after the beginning")
+    for ratio, at, batch, took, launched, switches, collections in ratios[:3] + [one for one in late[:6] if one not in ratios[:3]]:
+        print(f"  {ratio:.2f} times the median of batch {batch}: {1e3 * took:.1f} ms, {1e3 * launched:.1f} until launched, {at:.2f} s after the "
+              f"beginning; the processor taken {switches} times, {collections} collections")  # fmt: skip
+    print("inductor ended its compiling processes after " + (", ".join(f"{at - begin:.2f} s" for at in away) or "the stream"))
     some = sorted(settled)[:: max(1, len(settled) // 8)]
     print(f"ms of batches, after {args.minute:.0f} s: " + ", ".join(f"{batch} {1e3 * settled[batch]:.2f}" for batch in some))
     if args.write:

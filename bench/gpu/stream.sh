@@ -12,7 +12,7 @@ stream() {  # LOG SECONDS ARGUMENTS...: of a backend
   # shellcheck disable=SC2086
   TORCH_LOGS=recompiles within "$(left 2)" "$log" "$python" "$root/bench/torch_stream.py" --seconds "$seconds" "$@" ${MORE:-}
   grep __recompiles "$out/$log" | sed 's/.*__recompiles\] *//' | head -4 | cut -c1-160
-  grep -vE '^[VWI][0-9]' "$out/$log" | tail -12 | cut -c1-300
+  grep -vE '^[VWI][0-9]' "$out/$log" | tail -14 | cut -c1-300
 }
 if [ "$(left)" -ge 150 ]; then
   stream inductor.log 55 --backend inductor --minute 40 --write "$out/inductor.json" "$@"

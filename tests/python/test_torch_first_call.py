@@ -2,6 +2,8 @@
 the whole where its layers are far ahead."""
 
 import dataclasses
+import operator
+import pickle
 
 import pytest
 from torch_compiled_models import OURS, block, compiled, images
@@ -11,7 +13,7 @@ from convtune._contest import Contest
 from convtune.optimize_report import Layer
 from convtune.problem import Problem
 from convtune.torch import backend, rewriting
-from convtune.torch.graph import chains
+from convtune.torch.graph import chains, remembered
 from convtune.torch.measure import contests, decide, proof
 from convtune.torch.measure.phases import Phases
 
@@ -235,3 +237,27 @@ def test_a_graph_with_others_functions_is_not_remembered(held, traced, tmp_path,
         with torch.no_grad():
             assert_near(compiled(model, None)(x), model(x))
     assert traced == [1, 1] and not list((tmp_path / "graphs").glob("*"))
+
+
+def test_a_remembered_graph_is_read_without_a_trace(monkeypatch):
+    """And is the same graph, whatever its nodes are given."""
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    own = graph.get_attr("convtune_0_0")
+    parts = graph.call_function(torch.ops.aten.split.Tensor, (x, 2), {"dim": 1})
+    both = [graph.call_function(operator.getitem, (parts, at)) for at in (0, 1)]
+    joined = graph.call_function(torch.ops.aten.cat.default, (both, 1))
+    cast = graph.call_function(torch.ops.aten.to.dtype_layout, (joined,), {"dtype": torch.bfloat16, "layout": torch.strided})
+    clone = graph.call_function(torch.ops.aten.clone.default, (cast,), {"memory_format": torch.channels_last})
+    graph.output(((clone, own), {"size": [x, 3.5, None]}))
+    module = torch.fx.GraphModule({"convtune_0_0": torch.ones(2)}, graph)
+    written = pickle.dumps(remembered.Remembered(module, [], [0], True, []))
+    monkeypatch.setattr(torch.fx.Tracer, "trace", lambda *_: pytest.fail("it was traced"))
+    found = pickle.loads(written)
+    assert found.graph.code == module.code and found.read == [0] and len(written) < 10_000
+    assert [(node.op, node.target, node.name) for node in found.graph.graph.nodes] == [(node.op, node.target, node.name) for node in graph.nodes]
+    assert found.graph.convtune_0_0.numel() == 0
+    other = torch.fx.GraphModule({"mine": torch.ones(2)}, torch.fx.Graph())
+    other.graph.output(other.graph.get_attr("mine"))
+    with pytest.raises(ValueError, match="tensors of its own"):
+        pickle.dumps(remembered.Remembered(other, [], [], True, []))

@@ -128,8 +128,8 @@ def _counters(means: Sequence[Tensor]) -> list[Tensor]:
     if not means:
         return []
     known = set(map(id, means))
-    holders = [one for one in gc.get_referrers(*means) if isinstance(one, dict) and id(one.get("running_mean")) in known]
-    counters = [one.get("num_batches_tracked") for one in holders]
+    tables = (one for one in gc.get_objects() if type(one) is dict and "running_mean" in one)
+    counters = [one.get("num_batches_tracked") for one in tables if id(one["running_mean"]) in known]
     return [one for one in counters if isinstance(one, Tensor)]
 
 

@@ -11,6 +11,7 @@ import pickle
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from pathlib import Path
 from types import BuiltinFunctionType, SimpleNamespace
 from typing import Any
@@ -18,7 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._ops import OpOverload, OpOverloadPacket
-from torch.fx import GraphModule, Node
+from torch.fx import Graph, GraphModule, Node
+from torch.fx.node import map_aggregate, map_arg
 
 from ...optimize_report import Layer, OptimizeReport
 from ...problem import Problem
@@ -38,6 +40,49 @@ _MOST = 200  # files
 _UNFINISHED = "unfinished-"  # names of files begin so until all is written; `convtune cache clean` knows it
 
 
+@dataclass(frozen=True)
+class _Name:
+    """An operator of PyTorch's or convtune's, as "aten.add.Tensor"."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class _At:
+    """A node, by its place in its graph."""
+
+    place: int
+
+
+def _rows(graph: Graph) -> list[Any]:
+    """The nodes as they are pickled: a GraphModule's own form is its code, which whoever reads it must trace. Raises ValueError
+    where the graph has tensors of its own."""
+    if not all(str(node.target).startswith(_OWN) for node in graph.find_nodes(op="get_attr")):
+        raise ValueError("the graph has tensors of its own")
+    places = {node: _At(place) for place, node in enumerate(graph.nodes)}
+
+    def target(node: Node) -> Any:
+        return _Name(str(node.target)) if isinstance(node.target, (OpOverload, OpOverloadPacket)) else node.target
+
+    return [
+        (node.op, target(node), *(map_arg(given, places.__getitem__) for given in (node.args, node.kwargs)), node.name)
+        for node in graph.nodes
+    ]
+
+
+def _graph(rows: Sequence[Any]) -> GraphModule:
+    """A graph of those nodes, without what its buffers hold."""
+    graph, nodes = Graph(), []
+
+    def node(one: Any) -> Any:
+        return nodes[one.place] if isinstance(one, _At) else one
+
+    for op, target, args, kwargs, name in rows:
+        called = reduce(getattr, target.text.split("."), torch.ops) if isinstance(target, _Name) else target
+        nodes.append(graph.create_node(op, called, map_aggregate(args, node), map_aggregate(kwargs, node), name))
+    return GraphModule({one.target: torch.empty(0) for one in nodes if one.op == "get_attr"}, graph)
+
+
 @dataclass
 class Remembered:
     """`graph`: without what its buffers hold; None where nothing is convtune's. `constants`: that fill them, each with the line of
@@ -50,6 +95,12 @@ class Remembered:
     convolutions_alone: bool
     layers: list[tuple[list[str], str, int, str, str]]
     rows: list[dict[str, Any]] = field(default_factory=list)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "graph": None if self.graph is None else _rows(self.graph.graph)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, graph=None if state["graph"] is None else _graph(state["graph"]))
 
     def made(self) -> list[Fold | Packing]:
         found: list[Fold | Packing] = []
@@ -98,13 +149,6 @@ def key_of_graph(module: GraphModule, inputs: Sequence[Any], static: Sequence[bo
     return key_of(f"rewritten {hashlib.sha256(text.encode()).hexdigest()}", of, device)
 
 
-def _without_numbers(graph: GraphModule) -> GraphModule:
-    names = [str(node.target) for node in graph.graph.find_nodes(op="get_attr")]
-    if not all(name.startswith(_OWN) for name in names):
-        raise ValueError("the graph has tensors of its own")
-    return GraphModule({name: torch.empty(0) for name in names}, graph.graph)  # type: ignore[arg-type]
-
-
 def _asked(layers: Sequence[tuple[list[str], str, int, str, str]]) -> list[tuple[Layer, list[Any]]]:
     """Those layers as `decide_graph` takes them."""
     return [
@@ -117,8 +161,6 @@ def keep(key: str, found: Remembered, wanted: Wanted) -> Remembered | None:
     """Writes it, in one step, and gives what a later process will read: both compile one and the same graph. None where
     it cannot be written."""
     try:
-        if found.graph is not None:
-            found.graph = _without_numbers(found.graph)
         found.rows = known(_asked(found.layers), wanted.min_gain) or []
         if len(found.rows) != len(found.layers):
             return None
