@@ -173,7 +173,7 @@ def measure(name, args, seconds):
         if eager and ours["optimize"]:
             row["optimize_gain_over_eager"] = round(eager / ours["optimize"], 3)
         row |= {f"{one.way.replace(' ', '_')}_kept": one.row["kept"] for one in alive if "kept" in one.row}
-        row["largest_error"] = max(one.row["error"] for one in alive)
+        row["largest_error"] = max((one.row["error"] for one in alive), default=None)
     for one in workers:
         one.end()
     return row

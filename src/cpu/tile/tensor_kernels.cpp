@@ -317,6 +317,20 @@ void put_lines(const void* from, std::int64_t lines, void* to) {
   for (std::int64_t i = 0; i < lines * kLineFloats; i += kLanes)
     hn::Stream(hn::LoadU(d, floats + i), d, static_cast<float*>(to) + i);
 }
+void join_lines(const JoinArgs& args) {
+  if constexpr (kLanes * sizeof(float) == kCacheLineBytes) {
+    const Floats d;
+    const auto ends = hn::FirstN(d, static_cast<std::size_t>(args.words));
+    for (std::int64_t i = 0; i < args.lines; ++i) {
+      const Vector line = hn::IfThenElse(ends, hn::LoadU(d, args.ends + (i + 1) * kLanes - args.words),
+                                         hn::LoadU(d, args.begins + i * kLanes - args.words));
+      if (args.stream)
+        hn::Stream(line, d, args.to + i * args.to_step);
+      else
+        hn::Store(line, d, args.to + i * args.to_step);
+    }
+  }
+}
 void flush_stream() {
   hwy::FlushStream();
 }
@@ -330,6 +344,7 @@ constexpr TensorKernels table(std::integer_sequence<int, activation...>) {
           {finish_pixels<static_cast<Activation>(activation)>...},
           {finish_planes<static_cast<Activation>(activation)>...},
           put_lines,
+          join_lines,
           flush_stream};
 }
 // Unused where tensor_kernels() has no width for the target.

@@ -59,6 +59,16 @@ struct WeaveArgs {
   std::int64_t to_step;
 };
 
+// Whole lines of the cache, to_step floats apart, each of the last `words` of a line at `ends` and the first
+// of one at `begins`; lines there follow each other.
+struct JoinArgs {
+  const float *ends, *begins;
+  std::int64_t words, lines;
+  float* to;
+  std::int64_t to_step;
+  bool stream;  // past the caches
+};
+
 constexpr int kActivations = static_cast<int>(kLastActivation) + 1;
 
 struct TensorKernels {
@@ -69,6 +79,7 @@ struct TensorKernels {
   std::array<Finish, kActivations> finish_pixels, finish_planes;  // by activation: NHWC, NCHW
   // Copies so many lines of the cache past the caches, from anywhere.
   void (*put_lines)(const void* from, std::int64_t lines, void* to);
+  void (*join_lines)(const JoinArgs&);  // of vectors of 512 bits
   // Orders stores past the caches before whatever follows.
   void (*fence)();
 };

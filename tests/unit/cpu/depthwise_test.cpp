@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
 #include "base/random_bits.h"
@@ -11,6 +12,7 @@
 #include "cpu/algorithms/cpu_algorithms.h"
 #include "cpu/algorithms/direct_depthwise/depthwise_candidates.h"
 #include "cpu/algorithms/direct_depthwise/depthwise_kernels.h"
+#include "cpu/algorithms/direct_depthwise/depthwise_lined_pixels.h"
 #include "cpu/backend/cpu_backend.h"
 #include "cpu/tile/instruction_sets.h"
 #include "measure/testbed.h"
@@ -212,6 +214,43 @@ TEST(Depthwise, WholeLinesPastTheCaches) {
     }
   }
   EXPECT_TRUE(!has_rows() || checked > (bits < 512 ? 100 : 300)) << checked;
+}
+
+// x and y begin equally far behind a line, channels last: a line is of two pixels, which meet padding or not,
+// at a row's ends too, and where tasks share it. The sums are those of vectors that begin with pixels.
+TEST(Depthwise, LinesOfTwoPixels) {
+  int checked = 0, lined = 0;
+  for (const char* text :
+       {"g16mb2ic16ih19iw17oc16kh3ph1", "g48mb1ic48ih20iw30oc48kh3ph1", "g64mb2ic64ih40iw21oc64kh5ph2",
+        "g32mb1ic32ih12iw60oc32kh3pw0ph1", "g32mb2ic32ih16iw20oc32kh3ph2dh1 act=relu",
+        "g32mb1ic32ih20iw70oc32kh3kw7pw6ph1", "g32mb1ic32ih29iw21oc32kh3kw2pw0 pad_right=3",
+        "g16mb2ic64ih36iw33oc64kh3ph1", "g4mb8ic64ih30iw40oc64kh3ph1", "g32mb1ic32ih70iw1oc32kh1",
+        "g16mb4ic16ih30iw2oc16kh3kw1ph1pw0", "g32mb1ic32id5ih20iw19oc32kd3kh3kw3pd1ph1pw1",
+        "g16mb1ic16ih1iw700oc16kh1kw4pw3", "g32mb1ic32ih1iw900oc32kh1kw9ph0pw8"})
+    for (const DType type : {DType::f32, DType::bf16}) {
+      ConvProblem problem = parse_problem(fmt::format("{} layout=nhwc", text));
+      if (type == DType::bf16) problem.dtype = type;
+      const Host host(problem);
+      for (const int rows : {0, 1, 3})
+        for (const int tile : {1, 4, 8})
+          for (const int cols : {0, 7}) {
+            const cpu::DepthwiseConfig config{512, rows, tile, 0, checked % 2, cols};
+            if (!cpu::direct_depthwise().accepts(problem, info(), to_config(config))) continue;
+            const auto executable = cpu::direct_depthwise().build(problem, info(), to_config(config));
+            const std::vector<std::byte> expected = host.run_behind_a_line(*executable, 0);
+            const std::int64_t unit = std::lcm(4, size_of(problem.dtype.x) * problem.c / problem.groups);
+            const cpu::DepthwiseGeometry geometry(problem, config);
+            const auto* const at = reinterpret_cast<const float*>(unit);
+            lined +=
+                (problem.dtype.x == DType::bf16 ? cpu::LinedPixels<cpu::Bf16>::cut_of(geometry, at, at)
+                                                : cpu::LinedPixels<float>::cut_of(geometry, at, at)) != 0;
+            for (const std::int64_t behind : {unit, 32 / unit * unit, 64 - unit})
+              ASSERT_TRUE(expected == host.run_behind_a_line(*executable, behind))
+                  << to_string(problem) << " with " << to_string(to_config(config)) << " at " << behind;
+            ++checked;
+          }
+    }
+  EXPECT_TRUE(cpu::widest_vector_bits(info()) < 512 || lined > 400) << checked << ' ' << lined;
 }
 
 // Vectors of some widths have no kernel for pairs of bf16 in such groups, not even of one pixel.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -65,6 +66,34 @@ struct Host {
     EXPECT_TRUE(std::all_of(memory.data(), y, is_fence)) << to_string(problem);
     EXPECT_TRUE(std::all_of(memory.end() - kFenceBytes, memory.end(), is_fence)) << to_string(problem);
     return to_floats(type, y, problem.output_elements());
+  }
+
+  // y's bytes where x and y begin so many bytes behind a line of the cache. Nothing around y is written.
+  std::vector<std::byte> run_behind_a_line(const Executable& executable, std::int64_t behind) const {
+    constexpr std::byte kFence{0xA5};
+    constexpr std::size_t kLine = 64;
+    const auto bytes_of = [](DType type, const std::vector<float>& values) {
+      const std::vector<unsigned char> bytes = to_bytes(type, values);
+      const auto* const first = reinterpret_cast<const std::byte*>(bytes.data());
+      return std::vector<std::byte>(first, first + bytes.size());
+    };
+    const auto place = [&](std::vector<std::byte>& memory, std::size_t bytes) {
+      memory.assign(bytes + 6 * kLine, kFence);
+      const auto at = reinterpret_cast<std::uintptr_t>(memory.data()) % kLine;
+      return memory.data() + 2 * kLine + (kLine - at) % kLine + behind;
+    };
+    const auto from = bytes_of(problem.dtype.x, x), weights = bytes_of(problem.dtype.w, w),
+               biases = bytes_of(problem.dtype.bias, bias);
+    const std::size_t y_bytes = bytes_of(problem.dtype.y, residual).size();
+    std::vector<std::byte> x_memory, y_memory, packed(executable.packed_bytes());
+    std::byte *const x_at = place(x_memory, from.size()), *const y = place(y_memory, y_bytes);
+    std::copy(from.begin(), from.end(), x_at);
+    executable.pack(weights.data(), problem.bias ? biases.data() : nullptr, packed.data(), nullptr);
+    executable.run({.x = x_at, .y = y}, packed.data(), nullptr);
+    const auto is_fence = [](std::byte byte) { return byte == kFence; };
+    EXPECT_TRUE(std::all_of(y_memory.data(), y, is_fence)) << to_string(problem);
+    EXPECT_TRUE(std::all_of(y + y_bytes, y_memory.data() + y_memory.size(), is_fence)) << to_string(problem);
+    return {y, y + y_bytes};
   }
 
   double expected(std::int64_t index) const {

@@ -15,6 +15,7 @@
 #include "cpu/tile/winograd/winograd_transform.h"
 #include "measure/testbed.h"
 #include "problem/config_fields.h"
+#include "unit/cpu/real_tensors.h"
 #include "unit/cpu/winograd_problems.h"
 
 namespace convtune::winograd_test {
@@ -128,6 +129,38 @@ TEST(Winograd, StripsOfEveryInstructionSet) {
         EXPECT_EQ(expected, host.y) << text << ' ' << bits << ' ' << tiles;
       }
   }
+}
+
+// y begins within a line, and lines go past the caches whole: rows of one line and more, an odd number of
+// them, tasks that end amid a row, several chunks and tasks of filters, and sums that are not finite.
+TEST(Winograd, JoinsLinesOfRows) {
+  int checked = 0;
+  for (const char* text : {"mb2ic3ih19iw32oc33kh5sh2ph2 act=relu", "mb1ic3ih33iw64oc40kh7sh2ph3",
+                           "mb2ic2ih46iw96oc33kh11sh4ph4pw3", "mb1ic3ih26iw224oc32kh7sh2ph3"})
+    for (const bool finite : {true, false}) {
+      Host host(parse_problem(text));
+      if (host.problem.q() % 16 != 0) continue;
+      if (!finite) host.x[host.x.size() / 2] = host.x[7] = INFINITY;
+      for (const int tiles : {8, 20, 56, 112, 200})
+        for (const int filters : {0, 8}) {
+          const cpu::WinogradConfig config{.vector_bits = 512,
+                                           .tile = 2,
+                                           .channels = 4,
+                                           .vectors = 6,
+                                           .tiles = tiles,
+                                           .filters = filters,
+                                           .chunk = 4,
+                                           .stream = 1};
+          if (!cpu::winograd().accepts(host.problem, info(), to_config(config))) continue;
+          const auto executable = cpu::winograd().build(host.problem, info(), to_config(config));
+          const std::vector<std::byte> expected = host.run_behind_a_line(*executable, 0);
+          for (const std::int64_t behind : {4, 16, 32, 60})
+            EXPECT_TRUE(expected == host.run_behind_a_line(*executable, behind))
+                << text << " with " << to_string(to_config(config)) << " at " << behind;
+          ++checked;
+        }
+    }
+  EXPECT_TRUE(cpu::widest_vector_bits(info()) < 512 || checked > 40) << checked;
 }
 
 TEST(WinogradParts, HaveEveryTapOnce) {

@@ -16,6 +16,17 @@ std::int64_t buffered_rows_of(const ConvProblem& problem, const DepthwiseConfig&
   return std::min(kMostBytes / product_of(problem.q(), size_of(problem.dtype.y)), problem.p());
 }
 
+// Threads copy the weights for vectors that begin with the lines of x and y, which so many outputs are worth.
+std::int64_t lined_floats_of(const ConvProblem& problem, const DepthwiseConfig& config) {
+  constexpr std::int64_t kOutputsAWeight = 64;
+  const std::int64_t line = kCacheLineBytes / size_of(problem.dtype.y);
+  if (problem.layout != Layout::nhwc || config.vector_bits != 512 || problem.k % line != 0) return 0;
+  if (problem.stride_w != 1 || problem.residual) return 0;
+  const std::int64_t weights = problem.weight_elements();
+  if (product_of(weights, kOutputsAWeight) > problem.output_elements()) return 0;
+  return weights + problem.k + kLinedFloats;
+}
+
 }  // namespace
 
 MemoryPlan depthwise_memory(const ConvProblem& problem, const DepthwiseConfig& config) {
@@ -23,8 +34,9 @@ MemoryPlan depthwise_memory(const ConvProblem& problem, const DepthwiseConfig& c
   const std::int64_t pixels = std::min<std::int64_t>(config.tile, problem.q()),
                      bytes = size_of(problem.dtype.y),
                      more = LineBuffer<float>::kMoreLines * kCacheLineBytes / bytes;
-  if (problem.layout == Layout::nhwc && config.stream != 0)
-    memory.take("lines", product_of(pixels, problem.k) + more, bytes);
+  const std::int64_t buffered =
+      problem.layout == Layout::nhwc && config.stream != 0 ? product_of(pixels, problem.k) + more : 0;
+  memory.take("lines", std::max(product_of(buffered, bytes), 4 * lined_floats_of(problem, config)), 1);
   if (const std::int64_t rows = buffered_rows_of(problem, config); rows > 0)
     memory.take("lines", rows * problem.q() + more, bytes);
   return memory;
@@ -51,6 +63,7 @@ DepthwiseGeometry::DepthwiseGeometry(const ConvProblem& problem, const Depthwise
       col_tasks((output_cols - 1) / task_cols + 1),
       buffered_rows(buffered_rows_of(problem, config)),
       tasks(problem.n * (channels_last ? 1 : problem.k) * output_frames * row_tasks * col_tasks),
+      lined_floats(lined_floats_of(problem, config)),
       packed_bias(channels_last ? vectors * step * words * taps : filters * taps),
       packed_flag(packed_bias + (channels_last ? vectors * step : filters)),
       memory(depthwise_memory(problem, config)) {}

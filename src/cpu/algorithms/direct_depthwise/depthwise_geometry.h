@@ -42,7 +42,11 @@ struct DepthwiseConfig {
   }
 };
 
-// A thread's working memory: outputs past the caches whose lines are not whole yet.
+// Lines that LinedPixels joins at a time, and floats that it takes beside weights.
+constexpr std::int64_t kLinesJoined = 8, kLinedFloats = (2 * kLinesJoined + 5) * kCacheLineBytes / 4;
+
+// A thread's working memory: outputs past the caches whose lines are not whole yet, or weights for vectors
+// that begin with lines.
 MemoryPlan depthwise_memory(const ConvProblem& problem, const DepthwiseConfig& config);
 
 struct DepthwiseGeometry {
@@ -71,6 +75,7 @@ struct DepthwiseGeometry {
   std::int64_t task_rows, row_tasks, task_cols, col_tasks;
   std::int64_t buffered_rows;  // channels first: at most, where strips are no whole lines; 0: none
   std::int64_t tasks;
+  std::int64_t lined_floats;  // LinedPixels' memory of a thread; 0: vectors begin with pixels always
   std::int64_t packed_bias, packed_flag;  // where they lie, in floats
   MemoryPlan memory;
 };

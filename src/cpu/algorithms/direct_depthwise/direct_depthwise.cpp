@@ -3,6 +3,7 @@
 // (depthwise_geometry.h).
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <vector>
 
 #include "base/fork_gate.h"
@@ -10,6 +11,8 @@
 #include "cpu/algorithms/direct_depthwise/depthwise_candidates.h"
 #include "cpu/algorithms/direct_depthwise/depthwise_geometry.h"
 #include "cpu/algorithms/direct_depthwise/depthwise_kernels.h"
+#include "cpu/algorithms/direct_depthwise/depthwise_lined_pixels.h"
+#include "cpu/algorithms/direct_depthwise/depthwise_pixels.h"
 #include "cpu/base/caches.h"
 #include "cpu/base/parallel.h"
 #include "cpu/launch/cpu_algorithm.h"
@@ -32,13 +35,13 @@ class DepthwiseExecutable final : public Executable {
   DepthwiseExecutable(const ConvProblem& problem, const DepthwiseConfig& config, const DeviceInfo& on)
       : problem_(problem),
         config_(config),
-        fetches_ahead_(static_cast<std::int64_t>(sizeof(T)) * problem.input_elements() > on.l2_bytes),
         epilogue_(epilogue_of(problem)),
         kernels_(*depthwise_kernels<T>(config.vector_bits)),
         geometry_(problem, config),
         threads_(on.units) {
     if (geometry_.channels_last)
-      make_shuffle();
+      pixels_.emplace(problem_, config_, geometry_,
+                      static_cast<std::int64_t>(sizeof(T)) * problem.input_elements() > on.l2_bytes);
     else
       make_row_tiles();
   }
@@ -62,10 +65,15 @@ class DepthwiseExecutable final : public Executable {
     std::vector<float> residual;
     if (repairs && problem_.residual)
       residual = to_floats(problem_.dtype.y, tensors.residual, problem_.output_elements());
+    const std::int64_t cut = LinedPixels<T>::cut_of(geometry_, tensors.x, tensors.y);
     parallel_tasks(threads_, geometry_.tasks, [&](TaskQueue& tasks) {
       const DepthwiseGeometry& g = geometry_;
       thread_local Scratch scratch;
-      LineBuffer<T> lines(*tensor_kernels(config_.vector_bits), scratch.reserve(g.memory));
+      float* const memory = scratch.reserve(g.memory);  // of lines or of lined
+      const TensorKernels& kernels = *tensor_kernels(config_.vector_bits);
+      LineBuffer<T> lines(kernels, memory);
+      std::optional<LinedPixels<T>> lined;
+      if (cut != 0) lined.emplace(*pixels_, problem_, g, kernels, cut, config_.stream != 0, memory);
       for (std::int64_t i = 0; tasks.next(i);) {
         const std::int64_t of_plane = g.row_tasks * g.col_tasks,
                            row = i % of_plane / g.col_tasks * g.task_rows,
@@ -79,26 +87,22 @@ class DepthwiseExecutable final : public Executable {
                         std::min(g.task_rows, g.output_rows - row),
                         col,
                         std::min(col + g.task_cols, g.output_cols)};
-        if (g.channels_last)
-          compute_pixels(task, lines);
+        if (lined)
+          lined->compute(task);
+        else if (g.channels_last)
+          pixels_->compute(task, lines);
         else
           compute_plane(task, lines);
       }
       lines.finish();
+      if (lined) lined->finish();
       if (config_.stream != 0) tensor_kernels(config_.vector_bits)->fence();
     });
     if (repairs) repair(tensors, weights, residual);
   }
 
  private:
-  // Rows of a plane of the output, or of an image where channels are last, and columns of them. With a depth
-  // planes and images are frames: those of a volume follow each other.
-  struct Task {
-    const T *x, *residual;
-    T* y;
-    const float* packed;
-    std::int64_t plane, row, rows, col, end_col;
-  };
+  using Task = DepthwiseTask<T>;
 
   void pack_planes(const void* w, const void* bias, float* packed) const {
     const DType type = problem_.dtype.w;
@@ -144,25 +148,11 @@ class DepthwiseExecutable final : public Executable {
     packed[g.packed_flag] = 0;
   }
 
-  // Taps along an axis that lie in the image, and where the first of them is.
-  struct Inside {
-    std::int64_t from, count, at;
-
-    Inside(std::int64_t first, std::int64_t taps, std::int64_t dilation, std::int64_t size)
-        : from(first >= 0 ? 0 : std::min((-first - 1) / dilation + 1, taps)),
-          count((first >= size ? from : std::clamp((size - first - 1) / dilation + 1, from, taps)) - from),
-          at(first + from * dilation) {}
-  };
-  Inside frames_inside(std::int64_t frame) const {
-    const ConvProblem& a = problem_;
-    return {frame * a.stride_d - a.pad_front, a.t, a.dilation_d, a.d};
-  }
-
   void compute_plane(const Task& task, LineBuffer<T>& lines) const {
     const ConvProblem& a = problem_;
     const DepthwiseGeometry& g = geometry_;
     const std::int64_t volume = task.plane / g.output_frames, k = volume % a.k;
-    const Inside frames = frames_inside(task.plane % g.output_frames);
+    const TapsInside frames = frames_of_outputs(a, task.plane % g.output_frames);
     const float* const packed = task.packed;
     PlaneArgs<T> args{};
     args.x = task.x + (volume / (a.k / a.c) * a.d + frames.at) * a.h * a.w;
@@ -241,85 +231,6 @@ class DepthwiseExecutable final : public Executable {
     return row_tiles_[i];
   }
 
-  void make_shuffle() {
-    const DepthwiseGeometry& g = geometry_;
-    for (std::int64_t word = 0; word < g.words; ++word)
-      for (std::int64_t lane = 0; lane < g.step; ++lane)
-        shuffle_.push_back(static_cast<std::int32_t>(g.shuffled(lane / g.lanes, lane % g.lanes) + word));
-    const PixelTile tile = pixel_tile(problem_);
-    for (int pixels = 1; pixels <= config_.tile; ++pixels) pixels_.push_back(kernels_.pixels(tile, pixels));
-    while (pixels_.back() == nullptr) pixels_.pop_back();
-  }
-  // How many of so many pixels are computed next: register tiles are nearly equal.
-  std::int64_t next_pixels(std::int64_t left) const {
-    const std::int64_t tiles = (left - 1) / std::ssize(pixels_) + 1;
-    std::int64_t pixels = (left - 1) / tiles + 1;
-    const auto has = [this](std::int64_t size) {
-      return pixels_[static_cast<std::size_t>(size - 1)] != nullptr;
-    };
-    while (pixels < left && !has(pixels)) ++pixels;
-    while (!has(pixels)) --pixels;
-    return pixels;
-  }
-
-  void compute_pixels(const Task& task, LineBuffer<T>& lines) const {
-    const bool begins_line = reinterpret_cast<std::uintptr_t>(task.y) % kCacheLineBytes == 0;
-    const bool buffered = config_.stream != 0 && !begins_line;  // what follows each other is whole pixels
-    const std::int64_t vectors = geometry_.vectors,
-                       together = config_.vectors == 0 || buffered ? vectors : config_.vectors;
-    for (std::int64_t first = 0; first < vectors; first += together)
-      compute_vectors(task, first, std::min(first + together, vectors), buffered ? &lines : nullptr);
-  }
-
-  void compute_vectors(const Task& task, std::int64_t first, std::int64_t end, LineBuffer<T>* lines) const {
-    const ConvProblem& a = problem_;
-    const DepthwiseGeometry& g = geometry_;
-    PixelArgs<T> args{};
-    args.x = task.x;
-    args.x_step = a.c;
-    args.row_step = a.dilation_h * a.w * a.c;
-    const Inside frames = frames_inside(task.plane % g.output_frames);
-    const std::int64_t first_frame = task.plane / g.output_frames * a.d + frames.at;
-    args.frames = frames.count, args.frame_step = a.dilation_d * a.h * a.w * a.c;
-    args.filter_cols = a.s;
-    args.stride = a.stride_w, args.dilation = a.dilation_w;
-    args.phases = tap_phases(a.s, a.dilation_w, a.stride_w);
-    args.width = a.w;
-    args.fetch_rows = !fetches_ahead_ ? 0 : a.h == 1 ? 1 : a.stride_h;
-    args.fetch_step = a.w * a.c;
-    args.first_vector = first, args.end_vector = end, args.channels = a.c;
-    args.bias = task.packed + g.packed_bias;
-    const std::int64_t row_weights = g.words * a.s * g.step;
-    args.frame_weights = a.r * row_weights, args.weight_step = a.t * args.frame_weights;
-    args.words = g.words;
-    args.shuffle = shuffle_.data();
-    args.epilogue = epilogue_;
-    args.y_step = a.k;
-    args.stream = config_.stream != 0 && lines == nullptr;
-    for (std::int64_t row = task.row; row < task.row + task.rows; ++row) {
-      const std::int64_t top = row * a.stride_h - a.pad_top;
-      const Inside rows(top, a.r, a.dilation_h, a.h);
-      args.filter_rows = rows.count;
-      args.weights = task.packed + frames.from * args.frame_weights + rows.from * row_weights;
-      for (std::int64_t col = task.col, pixels; col < task.end_col; col += pixels) {
-        pixels = next_pixels(task.end_col - col);
-        args.first_col = col * a.stride_w - a.pad_left;
-        std::int64_t window = ((first_frame * a.h + top) * a.w + args.first_col) * a.c;
-        args.origin = window + rows.from * args.row_step;
-        // The last of several frames is new.
-        if (frames.count > 1) window += (frames.count - 1) * args.frame_step;
-        // An image of one row goes on where the window ends.
-        args.fetch = a.h == 1 ? window + ((a.s - 1) * a.dilation_w + (pixels - 1) * a.stride_w + 1) * a.c
-                              : window + args.row_step * (a.r - 1) + args.fetch_step + a.pad_left * a.c;
-        const std::int64_t pixel = ((task.plane * g.output_rows + row) * g.output_cols + col) * a.k;
-        args.y = lines ? lines->place_of(task.y + pixel) : task.y + pixel;
-        args.residual = task.residual ? task.residual + pixel : nullptr;
-        pixels_[static_cast<std::size_t>(pixels - 1)](args);
-        if (lines) lines->put(pixels * a.k);
-      }
-    }
-  }
-
   void repair(const Tensors& tensors, const float* packed, const std::vector<float>& residual) const {
     std::vector<float> w(static_cast<std::size_t>(problem_.weight_elements()));
     for (std::int64_t k = 0; k < problem_.k; ++k)
@@ -334,15 +245,12 @@ class DepthwiseExecutable final : public Executable {
 
   const ConvProblem problem_;
   const DepthwiseConfig config_;
-  const bool fetches_ahead_;  // of images that the second cache does not keep
   const Epilogue epilogue_;
   const DepthwiseKernels<T>& kernels_;
   const DepthwiseGeometry geometry_;
   const int threads_;
   std::vector<RowTile> row_tiles_;
-  // Channels last: words of lanes (PixelArgs), kernels of 1 pixel and more.
-  std::vector<std::int32_t> shuffle_;
-  std::vector<PixelKernel<T>> pixels_;
+  std::optional<DepthwisePixels<T>> pixels_;  // channels last
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "cpu/base/caches.h"
 #include "cpu/tile/winograd/winograd_repair.h"
 
 namespace convtune::cpu {
@@ -35,6 +36,18 @@ void WinogradDecomposed::compute(const WinogradTask& task, const float* x, const
       finish_block(task, from, end, width, pieces, x, packed, memory, outputs);
     });
   });
+}
+
+JoinedRows* WinogradDecomposed::joined_rows(float* memory) const {
+  return reinterpret_cast<JoinedRows*>(memory + geometry_.joined_rows);
+}
+void WinogradDecomposed::begin(float* memory) const {
+  for (std::int64_t i = 0; geometry_.joined_rows >= 0 && i < geometry_.group_filters; ++i)
+    joined_rows(memory)[i].begin();
+}
+void WinogradDecomposed::end(float* memory) const {
+  for (std::int64_t i = 0; geometry_.joined_rows >= 0 && i < geometry_.group_filters; ++i)
+    joined_rows(memory)[i].finish();
 }
 
 // A run within a block: its offset is seen from the block's first tile.
@@ -77,14 +90,19 @@ void WinogradDecomposed::finish_block(const WinogradTask& task, std::int64_t fro
   const std::int64_t first = from * config_.channels,
                      last = std::min(end * config_.channels, g.group_filters);
   const float* sums = memory + g.multiplied;
+  const bool joins = g.joined_rows >= 0 && reinterpret_cast<std::uintptr_t>(outputs.y) % kCacheLineBytes != 0;
   for (std::int64_t in_group = first; in_group < last; ++in_group) {
     const std::int64_t k = task.group * g.group_filters + in_group;
     const float bias = packed[geometry_.packed_bias_of(task.group, in_group)];
     // Each output stored here with a sum that is not finite is computed again, which a residual in y forbids.
+    JoinedRows* const joined = joins ? joined_rows(memory) + in_group : nullptr;
     const bool done = outputs.residual == nullptr &&
                       transforms_.output_pieces(sums, product_step(width), pieces, bias, epilogue_,
-                                                outputs.y + k * p_ * q_, q_, config_.stream != 0);
-    if (!done) finish_rows(pieces, k, sums, width, x, packed, memory, outputs);
+                                                outputs.y + k * p_ * q_, q_, config_.stream != 0, joined);
+    if (!done) {
+      if (joined != nullptr) joined->finish();
+      finish_rows(pieces, k, sums, width, x, packed, memory, outputs);
+    }
     sums += width * kernels_.lanes;
   }
 }

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "cpu/algorithms/winograd/winograd_executable.h"
+#include "cpu/tile/joined_rows.h"
 
 namespace convtune::cpu {
 
@@ -38,6 +39,10 @@ class WinogradDecomposed : public WinogradExecutable {
  private:
   void compute(const WinogradTask& task, const float* x, const float* packed, float* memory,
                const Outputs<float>& outputs) const override;
+  void begin(float* memory) const override;
+  void end(float* memory) const override;
+  // Of each output channel of a group, where y begins within a line of the cache and goes past the caches.
+  JoinedRows* joined_rows(float* memory) const;
   void add_pieces(const WinogradRun& run, std::vector<WinogradPiece>& pieces) const;
   std::int64_t product_step(std::int64_t width) const {
     return geometry_.chunk_filters * width * kernels_.lanes;

@@ -34,6 +34,7 @@ void WinogradExecutable::run(const Tensors& tensors, const void* packed, Stream)
   parallel_tasks(threads_, geometry_.tasks, [&](TaskQueue& tasks) {
     thread_local Scratch scratch;
     float* const memory = scratch.reserve(geometry_.memory);
+    begin(memory);
     std::int64_t transformed = -1;  // consecutive tasks share their tiles and differ in their filters
     for (std::int64_t index = 0; tasks.next(index);) {
       const WinogradTask task = geometry_.task(index);
@@ -43,6 +44,7 @@ void WinogradExecutable::run(const Tensors& tensors, const void* packed, Stream)
       }
       compute(task, x, weights, memory, outputs);
     }
+    end(memory);
     if (config_.stream) kernels_.fence();
   });
 }

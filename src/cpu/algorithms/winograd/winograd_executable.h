@@ -28,6 +28,9 @@ class WinogradExecutable : public Executable {
   virtual void transform_input(const WinogradTask& task, const float* x, float* memory) const = 0;
   virtual void compute(const WinogradTask& task, const float* x, const float* packed, float* memory,
                        const Outputs<float>& outputs) const = 0;
+  // Before a thread's first task and behind its last one.
+  virtual void begin(float* /*memory*/) const {}
+  virtual void end(float* /*memory*/) const {}
 
   // A task's chunks, as f(first register tile, end).
   template <class Visit>

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "cpu/tile/joined_rows.h"
 #include "cpu/tile/winograd/winograd_precision.h"
 #include "cpu/tile/winograd/winograd_strip.h"
 
@@ -70,6 +71,9 @@ WinogradGeometry::WinogradGeometry(const ConvProblem& problem, const WinogradCon
   multiplied = memory.take("products",
                            product_of(products, chunk_filters, decomposed ? config.vectors * lanes : stride));
   sums = memory.take("sums", (last ? m * m : m) * sums_stride);
+  joined_rows = -1;
+  if (decomposed && config.stream != 0 && lanes == kLine && problem.q() % kLine == 0 && !problem.residual)
+    joined_rows = memory.take("joined rows", product_of(group_filters, sizeof(JoinedRows)), 1);
 
   // Whole vectors of tiles and whole register tiles of output channels; or the other way round.
   issued_multiply_adds =

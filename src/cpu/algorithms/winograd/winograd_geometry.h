@@ -57,6 +57,7 @@ struct WinogradGeometry : WinogradLayout {
   std::int64_t window_rows;                          // rows of the input that a row of tiles reads
   MemoryPlan memory;
   std::int64_t rows, half, transformed, multiplied, sums;
+  std::int64_t joined_rows;  // -1: none are (cpu/tile/joined_rows.h)
 
   // Vector multiply-adds that are issued for the whole problem, junk included, times lanes.
   double issued_multiply_adds;

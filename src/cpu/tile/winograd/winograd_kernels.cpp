@@ -12,6 +12,7 @@
 #define HWY_TARGET_INCLUDE "cpu/tile/winograd/winograd_kernels.cpp"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 
+#include "cpu/tile/joined_rows-inl.h"
 #include "cpu/tile/outputs-inl.h"
 #include "cpu/tile/winograd/winograd_axis-inl.h"
 
@@ -217,14 +218,17 @@ HWY_INLINE Vector output_strips(const float* from, std::int64_t stride, Vector b
   return hn::Add(nothing[0], nothing[1]);
 }
 
-bool output_pieces(const float* from, std::int64_t stride, std::span<const WinogradPiece> pieces, float bias,
-                   const Epilogue& epilogue, float* y, std::int64_t y_pitch, bool stream) {
+template <bool joins>
+HWY_INLINE bool output_and_join(const float* from, std::int64_t stride, std::span<const WinogradPiece> pieces,
+                                float bias, const Epilogue& epilogue, float* y, std::int64_t y_pitch,
+                                bool stream, JoinedRows* joined) {
   const Floats f;
   const Vector biases = hn::Set(f, bias);
   Vector nothing = hn::Zero(f);
   SizedVector strips[2][2] = {{nothing, nothing}, {nothing, nothing}};
   std::int64_t vector = -1;
   const bool lines = stream && y_pitch % kLanes == 0;
+  [[maybe_unused]] JoiningRows rows(joins ? joined : nullptr);
   for (const WinogradPiece& piece : pieces) {
     if (piece.vector != vector) {
       vector = piece.vector;
@@ -232,7 +236,20 @@ bool output_pieces(const float* from, std::int64_t stride, std::span<const Winog
       activate_tile(strips, epilogue);
     }
     float* const first = y + piece.offset;
-    if (piece.from == 0 && piece.end == 2 * kLanes && piece.rows == 2) {
+    const bool whole = piece.from == 0 && piece.end == 2 * kLanes && piece.rows == 2;
+    if constexpr (joins) {
+      if (whole && join_whole(rows, strips, first, y_pitch)) continue;
+      CONVTUNE_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        const int r = i / 2, s = i % 2;
+        const std::int64_t skip = std::max<std::int64_t>(piece.from - s * kLanes, 0),
+                           end = std::min<std::int64_t>(piece.end - s * kLanes, kLanes);
+        if (r < piece.rows && skip < end)
+          join_row(rows, r, strips[r][s], first + r * y_pitch + s * kLanes, skip, end);
+      }
+      continue;
+    }
+    if (whole) {
       const bool past = lines && begins_vector(first);
       CONVTUNE_UNROLL
       for (int r = 0; r < 2; ++r) {
@@ -265,7 +282,16 @@ bool output_pieces(const float* from, std::int64_t stride, std::span<const Winog
       }
     }
   }
+  if constexpr (joins) rows.keep();
   return hn::AllTrue(f, hn::Eq(nothing, nothing));
+}
+bool output_pieces(const float* from, std::int64_t stride, std::span<const WinogradPiece> pieces, float bias,
+                   const Epilogue& epilogue, float* y, std::int64_t y_pitch, bool stream,
+                   JoinedRows* joined) {
+  if constexpr (kLanes == WaitingLine::kFloats)
+    if (joined != nullptr)
+      return output_and_join<true>(from, stride, pieces, bias, epilogue, y, y_pitch, stream, joined);
+  return output_and_join<false>(from, stride, pieces, bias, epilogue, y, y_pitch, stream, nullptr);
 }
 
 // The first min(count, lanes) floats, then zeros.

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "cpu/tile/direct_kernels.h"
+#include "cpu/tile/joined_rows.h"
 
 namespace convtune::cpu {
 
@@ -62,9 +63,11 @@ struct WinogradKernels {
                  std::int64_t to_stride);
 
   // As output, from the sums in registers into y, with act(sum + bias): the pieces of consecutive vectors.
-  // Rows of y are y_pitch apart. Returns whether all sums and the bias are finite.
+  // Rows of y are y_pitch apart; `joined`, null or of that plane: lines of the cache are joined (of vectors
+  // of 512 bits). Returns whether all sums and the bias are finite.
   bool (*output_pieces)(const float* from, std::int64_t stride, std::span<const WinogradPiece> pieces,
-                        float bias, const Epilogue& epilogue, float* y, std::int64_t y_pitch, bool stream);
+                        float bias, const Epilogue& epilogue, float* y, std::int64_t y_pitch, bool stream,
+                        JoinedRows* joined);
 
   // Channels last: vectors run over channels.
 
