@@ -200,11 +200,10 @@ def main():
         floor = floor_us(found.convolutions, args.dtype)
         rows = told(ways, exact, floor, args.rounds)
         if args.compile:
-            import convtune.torch.backend
             ways["torch.compile"] = compiled(model, x)
             graphed = convtune.graphed(copy.deepcopy(model), x, args.budget)
             ways["convtune.graphed"] = lambda: graphed(x), graphed(x).clone(), graphed
-            print(convtune.torch.backend.last_report())
+            print(graphed.report)
             rows = told(ways, exact, floor, args.rounds)
     if args.json:
         result = {"model": args.model, "frames": args.frames, "dtype": args.dtype, "floor_us": floor, "swapped": len(swapped),

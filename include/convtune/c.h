@@ -161,6 +161,10 @@ CONVTUNE_API convtune_status convtune_set_cpu_executor(const convtune_cpu_execut
  * each region, and others hardly get them. A region waits for all of its threads: after one that waited long
  * because processors are busy, convolutions run on convtune's threads for a while. */
 CONVTUNE_API convtune_status convtune_share_openmp_threads(int32_t share);
+/* For work that runs on other streams beside convolutions: what this thread launches from now on takes at
+ * most that share of a GPU's multiprocessors, where a kernel's blocks go from tile to tile; above 0, and 1 is
+ * all of them. Plans, machine code and results, to the bit, stay what they are. */
+CONVTUNE_API convtune_status convtune_set_gpu_share(double share);
 
 /* A convolution planned once and run often. Immutable: any number of threads may run it. It may be freed
  * while work that it queued waits on a stream, but not while a thread is in a call with it, nor while a CUDA

@@ -56,6 +56,10 @@ void set_cpu_executor(const CpuExecutor* executor);
 // region, and others hardly get them. A region waits for all of its threads: after one that waited long
 // because processors are busy, convolutions run on convtune's threads for a while.
 void share_openmp_threads(bool share);
+// For work that runs on other streams beside convolutions: what this thread launches from now on takes at
+// most that share of a GPU's multiprocessors, where a kernel's blocks go from tile to tile; above 0, and 1 is
+// all of them. Plans, machine code and results, to the bit, stay what they are.
+void set_gpu_share(double share);
 
 // One thing that convtune looked for: a library, an instruction set, a folder.
 struct Probe {

@@ -155,6 +155,7 @@ def _declare(library: ctypes.CDLL) -> None:
         "devices": (status, [text]),
         "set_cpu_threads": (status, [c_int32]),
         "share_openmp_threads": (status, [c_int32]),
+        "set_gpu_share": (status, [c_double]),
         "plan": (status, [problem, c_char_p, c_char_p, c_char_p, POINTER(c_void_p)]),
         "convolution_free": (None, [c_void_p]),
         "plan_json": (status, [c_void_p, text]),

@@ -235,6 +235,10 @@ convtune_status convtune_share_openmp_threads(int32_t share) {
   return guarded([&] { convtune::share_openmp_threads(share != 0); });
 }
 
+convtune_status convtune_set_gpu_share(double share) {
+  return guarded([&] { convtune::set_gpu_share(share); });
+}
+
 convtune_status convtune_plan(const convtune_problem* problem, const char* device, const char* algorithm,
                               const char* config, convtune_convolution** convolution) {
   if (convolution) *convolution = nullptr;
@@ -311,8 +315,7 @@ convtune_status convtune_tune(const convtune_problem* problem, const char* devic
     to.min_gain = from.min_gain;
     to.retune = from.retune != 0;
     to.save = from.save != 0;
-    to.cancel = &stopped;
-    to.progress = told(from, stopped);
+    to.cancel = &stopped, to.progress = told(from, stopped);
     return to_json(convtune::report_row(convtune::tune(asked, device_of(device), to)));
   });
 }
@@ -325,8 +328,7 @@ convtune_status convtune_bench(const convtune_problem* problem, const char* devi
     std::atomic<bool> stopped = false;
     convtune::CompareOptions to;
     to.seconds_per_case = from.seconds;
-    to.cancel = &stopped;
-    to.progress = told(from, stopped);
+    to.cancel = &stopped, to.progress = told(from, stopped);
     convtune::ReportRow row;
     row.comparison = compare(asked, device_of(device), to);
     return to_json(row);

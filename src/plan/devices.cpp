@@ -15,6 +15,7 @@
 #include "cpu/onednn/onednn.h"
 #include "cpu/onednn/onednn_api.h"
 #include "cuda/backend/cuda.h"
+#include "cuda/launch/gpu_share.h"
 
 namespace convtune {
 namespace {
@@ -115,6 +116,13 @@ void set_cpu_executor(const CpuExecutor* executor) {
 
 void share_openmp_threads(bool share) {
   cpu::share_openmp(share);
+}
+
+void set_gpu_share(double share) {
+  if (!(share > 0 && share <= 1))
+    throw Error(ErrorKind::invalid_argument,
+                "a share of a GPU must be above 0 and at most 1, not " + std::to_string(share));
+  cuda::set_gpu_share(share);
 }
 
 std::vector<Probe> probe_environment() {

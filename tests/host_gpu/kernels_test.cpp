@@ -240,6 +240,24 @@ TEST_P(HostKernel, TakesAnyPointersAndItsResidualInPlace) {
   }
 }
 
+// Blocks that go from tile to tile: the fewest take all of them, and change no bit.
+TEST_P(HostKernel, ComputesTheSameWithTheLeastShareOfTheGpu) {
+  for (const ConvProblem& problem : spread(problems(), all() ? 20 : 3)) {
+    const Config config = algorithm().candidates(problem, gpu().info()).front();
+    if (algorithm().plan(problem, gpu().info(), config).kernel_launch().unit == 0) continue;
+    const auto executable = algorithm().build(problem, gpu().info(), config);
+    const Outputs outputs(problem, gpu(), *executable);
+    for (const std::size_t shift : {0, 1}) {
+      const auto expected = outputs(shift, false);
+      set_gpu_share(1e-9);
+      const auto shared = outputs(shift, false);
+      set_gpu_share(1);
+      EXPECT_EQ(shared, expected) << algorithm().name() << " " << to_string(problem) << " with "
+                                  << to_string(config);
+    }
+  }
+}
+
 // A kernel that is compiled for a larger batch and told of this one, with tiles of more images than there
 // are, too.
 TEST_P(HostKernel, TakesAnyBatchUpToItsOwn) {

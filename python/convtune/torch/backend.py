@@ -9,7 +9,8 @@ activation become one operator of convtune's where that is proven faster; all th
 Options: "convtune.budget" (seconds of tuning in one graph; 0, no search, is the default), "convtune.min_gain" (of a
 layer, to be proven: 0.02), "convtune.whole" (True: the graph must be proven no slower than inductor's, which compiles that,
 too; False takes what is proven of its layers; by default the graph is proven where its layers are not far ahead),
-"convtune.force" (every layer that convtune can, unmeasured: for tests).
+"convtune.force" (every layer that convtune can, unmeasured: for tests), "convtune.beside" (branches are compiled apart, too, for
+whoever records them beside each other, as convtune.graphed does).
 Of graphs that record gradients, each convolution's three directions are chosen alone, and forward with backward must be proven
 no slower than inductor's. Graphs that cannot be traced are inductor's untouched; the logger "convtune" says so.
 An installed package registers the name; from a source tree `import convtune.torch.backend` does.
@@ -44,7 +45,7 @@ from .rewriting import Rewritten, rewritten
 __all__ = ["backend", "last_report"]
 
 _log = logging.getLogger("convtune")
-_OWN = {f"convtune.{name}": name for name in ("budget", "min_gain", "whole", "force")}
+_OWN = {f"convtune.{name}": name for name in ("budget", "min_gain", "whole", "force", "beside")}
 _NOT_MEASURED = "the graph is inductor's: it reads what a CUDA graph before it gave, which a measurement would overwrite"
 _NOT_FASTER = "the whole is not proven faster"
 _last: OptimizeReport | None = None
@@ -129,7 +130,7 @@ def backend(
             theirs = aside(compile, module, inputs)
     if known is None or known.accepted:
         with phases("inductor"):
-            ours = result.compiled(compile, inputs)
+            ours = result.compiled(compile, inputs, wanted.beside)
     if theirs is not None:
         with phases("contest of the whole"):
             known = whole(theirs, ours, concrete(inputs))

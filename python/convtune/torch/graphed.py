@@ -4,7 +4,10 @@ the package's face as convtune.graphed; docs/decisions/0053-a-whole-forward-as-o
 
 from __future__ import annotations
 
+import contextlib
+import logging
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from operator import attrgetter
 from typing import Any
 
@@ -15,14 +18,17 @@ from torch.utils import _pytree as pytree
 from .._contest import Contest, contest
 from ..errors import InvalidArgument
 from ..optimize_report import OptimizeReport
+from ..table import microseconds
 from ..tensors import allowed_precision
 from .backend import last_report
+from .beside import Beside
 from .measure.timing import calls_of_a_sample, wall_us
 from .optimize import as_arguments
 from .watched import Watched
 
 __all__ = ["Graphed", "graphed"]
 
+_log = logging.getLogger("convtune")
 _WARM_UP = 3  # calls before one is recorded: what compiles, and cuDNN's search
 _is_training: Any = attrgetter("training")
 
@@ -78,10 +84,12 @@ class Graphed:
         everything = [*self._static, *model.parameters()]
         self._is_float32 = any(isinstance(one, Tensor) and one.dtype is torch.float32 for one in everything)
         self._settings = self._settings_now()
-        own = {"convtune.whole": False, **options}
+        own = {"convtune.whole": False, "convtune.beside": True, **options}
         self._compiled: Any = torch.compile(model, backend="convtune", options=own)
+        self._beside: AbstractContextManager[Any] = contextlib.nullcontext()
         self._record()
         self.report: OptimizeReport | None = last_report()
+        self._try_branches()
         if whole and self.report is not None:
             self._prove()
 
@@ -141,13 +149,35 @@ class Graphed:
         return run
 
     def _record(self) -> None:
-        with torch.inference_mode(False), torch.no_grad():
+        with torch.inference_mode(False), torch.no_grad(), self._beside:
             self._recording = _Recording(self._run(self._compiled), self._static)
         self._tensors = _Tensors(self._model)
 
+    @property
+    def _device(self) -> torch.device:
+        return next(one.device for one in self._static if isinstance(one, Tensor))
+
+    def _try_branches(self) -> None:
+        """Keeps a recording with branches beside each other, where there are any, if that is proven faster."""
+        in_a_row, beside = self._recording, Beside()
+        self._beside, outcome = beside, Contest()
+        try:
+            self._record()
+            if beside.forks:
+                outcome = _contest(in_a_row.replay, self._recording.replay, self._device)
+        except RuntimeError:  # of a recording that some kernel does not take on several streams
+            _log.warning("branches of a graph are recorded in a row: beside each other they could not be", exc_info=True)
+        if not outcome.accepted:
+            self._beside, self._recording = contextlib.nullcontext(), in_a_row
+        if self.report is not None and beside.forks:
+            verdict = "beside each other" if outcome.accepted else "one after the other: beside each other is not proven faster"
+            self.report.notes.append(
+                f"branches run {verdict} ({microseconds(outcome.incumbent_us)} us in a row, {microseconds(outcome.paired_us)} us beside)"
+            )
+
     def _prove(self) -> None:
         """Keeps inductor's own graph, recorded the same way, where ours is not proven faster."""
-        device = next(one.device for one in self._static if isinstance(one, Tensor))
+        device = self._device
         theirs: Any = torch.compile(self._model)
         with torch.inference_mode(False), torch.no_grad():
             before = _Recording(self._run(theirs), self._static)
@@ -156,7 +186,7 @@ class Graphed:
         self.report.take(outcome)
         if not outcome.accepted:
             self.report.notes.append("the graph is inductor's: the whole is not proven faster")
-            self._compiled, self._recording = theirs, before
+            self._compiled, self._recording, self._beside = theirs, before, contextlib.nullcontext()
 
 
 def _contest(before: Callable[[], None], after: Callable[[], None], device: torch.device) -> Contest:
@@ -175,6 +205,9 @@ def graphed(
     tensors of the same shapes and types, and equal other values, is a replay; any other goes through torch.compile, and
     is right, too. `budget`: seconds of tuning; `min_gain`: what a layer must gain (as torch.compile's options do).
     `whole`: inductor's own graph is recorded, too, and kept where convtune's is not proven faster.
+
+    Branches with convolutions that read one value and nothing of each other, as a vocoder's residual blocks of several filter sizes
+    or a detector's heads, are recorded beside each other, too, and that is kept where it is proven faster.
 
     For inference: the model is in eval mode, and no gradients are recorded. Parameters and buffers may change, by
     whatever means: after the launch it is looked whether they have, and if so what was launched is recorded and run

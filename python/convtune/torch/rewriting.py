@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ from ..cached import cached_property
 from ..errors import InvalidArgument, Unsupported
 from ..optimize_report import OptimizeReport
 from .batches import ANY_BATCH
+from .beside import Branched, steps_of
 from .folding import Fold, Folded, Packing, as_allowed, refreshing
 from .graph.capture import as_dynamo_says, captured
 from .graph.chains import Wanted, decided
@@ -26,6 +28,8 @@ from .measure.phases import Phases
 from .packed import planned
 
 __all__ = ["Rewritten", "rewritten"]
+
+_log = logging.getLogger("convtune")
 
 
 def _fits(chain: Chain, inputs: Sequence[Any]) -> bool:
@@ -97,8 +101,18 @@ class Rewritten:
     kinds: Any
     any_batch: bool
 
-    def compiled(self, compile: Callable[..., Any], inputs: Sequence[Any]) -> Callable[..., Any]:
-        read, graph = self.read, compile(self.graph, [inputs[at] for at in self.read])
+    def compiled(self, compile: Callable[..., Any], inputs: Sequence[Any], beside: bool = False) -> Callable[..., Any]:
+        """`beside`: branches are compiled apart, too, and can be recorded beside each other."""
+        read, own = self.read, [inputs[at] for at in self.read]
+        apart = None
+        try:  # before the whole, which is what Dynamo is to know
+            steps = steps_of(self.graph, own) if beside and self.may_run_twice else []
+            apart = Branched(self.graph, steps, compile) if steps else None
+        except Exception:
+            _log.warning("branches of a graph stay in a row: they could not be compiled apart", exc_info=True)
+        graph = compile(self.graph, own)
+        if apart is not None:
+            apart.whole, graph = graph, apart
 
         def call(*inputs: Any) -> Any:
             return graph(*[inputs[at] for at in read])

@@ -5,19 +5,15 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <iterator>
 #include <utility>
 
 #include "base/fork_gate.h"
 #include "base/sha256.h"
-#include "contract/abilities.h"
 #include "cuda/launch/bare_step.h"
 #include "cuda/launch/gather_step.h"
 #include "cuda/launch/kernel_executable.h"
-#include "cuda/launch/tile_work.h"
 #include "model/capability_facts.h"
-#include "model/target_of.h"
 #include "problem/activation.h"
 #include "problem/forward_parts.h"
 #include "problem/rewrite.h"
@@ -385,6 +381,11 @@ std::vector<int> parts_of(int all) {
 void hold_resident(LaunchPlan& plan, int blocks) {
   plan.resident_blocks = blocks;
   plan.most_registers = registers_for(static_cast<int>(plan.kernel_launch().block.x), blocks);
+}
+
+LaunchPlan going_on(LaunchPlan plan, int unit) {
+  std::get<KernelLaunch>(plan.run.back()).unit = static_cast<unsigned>(unit);
+  return plan;
 }
 
 }  // namespace convtune::cuda

@@ -226,6 +226,9 @@ extern const Abilities kHalfAbilities;
 // Launch bounds of so many blocks a multiprocessor, and the registers that they leave to a thread.
 void hold_resident(LaunchPlan& plan, int blocks);
 
+// The plan, of a kernel whose blocks go from tile to tile in any multiple of so many (KernelLaunch::unit).
+LaunchPlan going_on(LaunchPlan plan, int unit);
+
 // The shape that they all have: of an algorithm whose config is the struct `Kernel` (its config.h).
 template <class Kernel>
 class KernelAlgorithmOf : public KernelAlgorithm {

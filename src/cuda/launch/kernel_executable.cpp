@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/fork_gate.h"
+#include "cuda/launch/gpu_share.h"
 #include "cuda/launch/tensor_map.h"
 
 namespace convtune::cuda {
@@ -117,6 +118,7 @@ std::shared_ptr<const KernelExecutable::Kernels> KernelExecutable::load(const La
 KernelExecutable::KernelExecutable(LaunchPlan plan, const DeviceInfo& device)
     : plan_(std::move(plan)),
       device_(device.device.index),
+      multiprocessors_(device.units),
       kernels_(load(plan_, device)),
       maps_([device = device_](const void* data, const TensorMapLayout& layout, TensorMap& map) {
         return make_tensor_map(device, data, layout, map);
@@ -251,7 +253,9 @@ void KernelExecutable::launch(const KernelLaunch& step, const Operands& operands
   const Kernel& kernel = packs ? kernels_->pack
                          : any ? kernels_->for_any_pointer(plan_).at(step.kernel)
                                : kernels_->runs.at(step.kernel);
-  kernel.launch_with(step.grid, step.block, step.dynamic_smem_bytes, stream, addresses.data());
+  Extent3 grid = step.grid;
+  if (step.unit > 0) grid.x = blocks_of_share(grid.x, step.unit, multiprocessors_);
+  kernel.launch_with(grid, step.block, step.dynamic_smem_bytes, stream, addresses.data());
 }
 
 }  // namespace convtune::cuda

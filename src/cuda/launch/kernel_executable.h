@@ -47,7 +47,7 @@ class KernelExecutable final : public Executable {
   void launch(const KernelLaunch& step, const Operands& operands, Stream stream) const;
 
   const LaunchPlan plan_;
-  const int device_;
+  const int device_, multiprocessors_;
   const std::shared_ptr<const Kernels> kernels_;
   std::vector<Transpose> transposes_;                    // for the plan's conversions, in their order
   std::vector<Gather> gathers_;                          // for what it gathers before it packs, likewise

@@ -123,6 +123,9 @@ struct KernelLaunch {
   Extent3 grid, block;
   std::size_t dynamic_smem_bytes = 0;
   std::vector<Argument> arguments;
+  // Blocks go from tile to tile, a grid's size further each time: any multiple of so many computes the same.
+  // 0: the grid is what it is.
+  unsigned unit = 0;
 
   double blocks() const { return static_cast<double>(grid.x) * grid.y * grid.z; }  // for the grid
 };

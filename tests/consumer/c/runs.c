@@ -196,6 +196,11 @@ static void on_an_executor(void) {
   CHECK(convtune_share_openmp_threads(1) == CONVTUNE_OK);
   planned_packed_run("reference");
   CHECK(convtune_share_openmp_threads(0) == CONVTUNE_OK);
+  CHECK(convtune_set_gpu_share(0.5) == CONVTUNE_OK);
+  planned_packed_run("reference");
+  CHECK(convtune_set_gpu_share(1) == CONVTUNE_OK);
+  CHECK(convtune_set_gpu_share(0) == CONVTUNE_INVALID_ARGUMENT);
+  CHECK(convtune_set_gpu_share(1.5) == CONVTUNE_INVALID_ARGUMENT);
   CHECK(convtune_set_cpu_threads(2) == CONVTUNE_OK);
 }
 

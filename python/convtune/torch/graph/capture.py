@@ -18,7 +18,7 @@ from .operators.norms import NormsAsTheyLie, take_offsets
 from .operators.pools import PoolsByRows
 from .operators.tidy import tidied
 
-__all__ = ["as_dynamo_says", "captured", "twin"]
+__all__ = ["as_dynamo_says", "captured", "fakes_of", "twin"]
 
 aten: Any = torch.ops.aten
 _HALF = (torch.float16, torch.bfloat16)
@@ -60,11 +60,8 @@ def twin(module: GraphModule) -> GraphModule:
     return made
 
 
-def _traced(module: GraphModule, inputs: Sequence[Any], turned: list[int]) -> GraphModule:
-    """`turned`: the places of the inputs that are made channels last at the entry."""
-    from torch._dispatch.python import enable_python_dispatcher
-    from torch.fx.experimental.proxy_tensor import make_fx
-
+def fakes_of(inputs: Sequence[Any]) -> tuple[Any, list[Any]]:
+    """(the mode of fake tensors in which Dynamo compiles, the inputs as such)."""
     context: Any = torch._guards.TracingContext.get()
     mode = context.fake_mode
 
@@ -75,7 +72,15 @@ def _traced(module: GraphModule, inputs: Sequence[Any], turned: list[int]) -> Gr
         source = known.tensor_source if known else None
         return mode.from_tensor(value, symbolic_context=known, source=source, trace=False)
 
-    fakes = [fake(one) for one in inputs]
+    return mode, [fake(one) for one in inputs]
+
+
+def _traced(module: GraphModule, inputs: Sequence[Any], turned: list[int]) -> GraphModule:
+    """`turned`: the places of the inputs that are made channels last at the entry."""
+    from torch._dispatch.python import enable_python_dispatcher
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    mode, fakes = fakes_of(inputs)
 
     def flat(*values: Any) -> Any:
         own = list(values)

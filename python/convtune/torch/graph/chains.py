@@ -4,7 +4,7 @@ remembered for the process, since graphs are compiled again."""
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -32,6 +32,7 @@ class Wanted:
     min_gain: float = 0.02
     whole: bool | None = None
     force: bool = False
+    beside: bool = field(default=False, compare=False, repr=False)  # parts are compiled, too: layers are decided without it
 
     def __post_init__(self) -> None:
         seconds_of(self.budget, "convtune.budget")

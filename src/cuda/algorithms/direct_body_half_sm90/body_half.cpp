@@ -17,10 +17,14 @@ using Kernel = DirectBodyHalfSm90;
 
 constexpr int kMostInputStages = 4, kMostWeightStages = 8;
 
-// As many blocks as stay on the device's SMs; where their weights stay, each has one tile of the filters.
+// Where weights stay in shared memory, each block has one tile of the filters.
+int unit_of(const Kernel& kernel) {
+  return kernel.cluster * (kernel.weights_stay() ? kernel.filter_tiles() : 1);
+}
+
+// As many blocks as stay on the device's SMs.
 unsigned blocks_of(const Kernel& kernel, int multiprocessors) {
-  const int unit = kernel.cluster * (kernel.weights_stay() ? kernel.filter_tiles() : 1);
-  return resident_grid(kernel.tiles() * kernel.cluster, multiprocessors, unit);
+  return resident_grid(kernel.tiles() * kernel.cluster, multiprocessors, unit_of(kernel));
 }
 
 // Cycles of a tile's products, of a step.
@@ -286,7 +290,8 @@ LaunchPlan DirectBodyHalf::launch(const Kernel& kernel, const DeviceInfo& device
                                      Pointer{Operand::residual, "const void*"},
                                      Pointer{Operand::cache, "const void*"},
                                      kernel.conv.n};
-  return plan_of(kernel, device, {blocks_of(kernel, device.units)}, std::move(arguments));
+  return going_on(plan_of(kernel, device, {blocks_of(kernel, device.units)}, std::move(arguments)),
+                  unit_of(kernel));
 }
 
 TileWork DirectBodyHalf::counted(const Kernel& kernel) const {

@@ -138,7 +138,8 @@ class DirectBody final : public KernelAlgorithmOf<DirectBodySm90> {
   LaunchPlan launch(const DirectBodySm90& kernel, const DeviceInfo& device) const override {
     std::vector<Argument> arguments = kTensorArguments;
     arguments.insert(arguments.end(), {Argument(Turn{}), Argument(Pointer{Operand::residual})});
-    return plan_of(kernel, device, {resident_grid(kernel.tiles(), device.units)}, std::move(arguments));
+    return going_on(
+        plan_of(kernel, device, {resident_grid(kernel.tiles(), device.units)}, std::move(arguments)), 1);
   }
   TileWork counted(const DirectBodySm90& kernel) const override { return work_of(kernel); }
   double flops(const ConvProblem&, const DirectBodySm90& a) const override {

@@ -176,7 +176,8 @@ class ImplicitGemmHalf final : public KernelAlgorithmOf<ImplicitGemmHalfSm90> {
                                        Pointer{Operand::residual, "const void*"},
                                        Pointer{Operand::cache, "const void*"},
                                        kernel.conv.n};
-    return plan_of(kernel, device, {blocks_of(kernel, device.units)}, std::move(arguments));
+    return going_on(plan_of(kernel, device, {blocks_of(kernel, device.units)}, std::move(arguments)),
+                    kernel.split > 1 ? 0 : kernel.cluster);
   }
   TileWork counted(const ImplicitGemmHalfSm90& kernel) const override { return work_of(kernel); }
   double flops(const ConvProblem&, const ImplicitGemmHalfSm90& a) const override {

@@ -169,7 +169,8 @@ class ImplicitGemmTf32 final : public KernelAlgorithmOf<ImplicitGemmSm90> {
   LaunchPlan launch(const ImplicitGemmSm90& kernel, const DeviceInfo& device) const override {
     std::vector<Argument> arguments = kTensorArguments;
     arguments.insert(arguments.end(), {Argument(Pointer{Operand::residual}), Argument(Turn{})});
-    return plan_of(kernel, device, {blocks_of(kernel, device.units)}, std::move(arguments));
+    return going_on(plan_of(kernel, device, {blocks_of(kernel, device.units)}, std::move(arguments)),
+                    kernel.split > 1 ? 0 : kernel.cluster);
   }
   TileWork counted(const ImplicitGemmSm90& kernel) const override { return work_of(kernel); }
   double flops(const ConvProblem&, const ImplicitGemmSm90& a) const override {
