@@ -245,6 +245,7 @@ TEST_P(HostKernel, ComputesTheSameWithTheLeastShareOfTheGpu) {
   for (const ConvProblem& problem : spread(problems(), all() ? 20 : 3)) {
     const Config config = algorithm().candidates(problem, gpu().info()).front();
     if (algorithm().plan(problem, gpu().info(), config).kernel_launch().unit == 0) continue;
+    if (problem.cache > 0) continue;  // which Outputs has none of
     const auto executable = algorithm().build(problem, gpu().info(), config);
     const Outputs outputs(problem, gpu(), *executable);
     for (const std::size_t shift : {0, 1}) {

@@ -7,13 +7,14 @@ import weakref
 from types import SimpleNamespace
 
 import pytest
-from torch_support import on_gpu, torch
+from torch_support import count, on_gpu, torch
 
 import convtune.torch.backend  # noqa: F401  (registers it)
 from convtune.torch import beside
 from convtune.torch import graphed as torch_graphed
 from convtune.torch.beside import Beside
 from convtune.torch.graph.branches import cut, products
+from convtune.torch.packed import conv2d_packed
 
 nn = torch.nn
 functional = torch.nn.functional
@@ -151,6 +152,31 @@ def test_blocks_on_one_value_are_branches(as_it_is):
 def test_what_are_branches(as_it_is, model, size, expected):
     found = [one for one in convolutions(cut(graph_of(model, torch.rand(size)))) if one != [0]]
     assert found == [one for one in expected if one != [0]]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rows_in_half_precision_are_channels_last_inside(as_it_is, monkeypatch, dtype):
+    monkeypatch.setattr("convtune.torch.graph.capture._DEVICES", ("cpu",))
+    model, x = Stages().eval().to(dtype), torch.rand(2, 4, 32).to(dtype)
+    graph = graph_of(model, x)
+    plans = [node.args[-1] for node in graph.find_nodes(op="call_function", target=conv2d_packed)]
+    half = dtype is torch.bfloat16
+    assert len(plans) == 14 and all(("layout=nhwc" in plan) == half for plan in plans)
+    assert count(graph, torch.ops.aten.clone.default) == (3 if half else 0)  # where it begins, and two outputs
+    fast = compiled(model)
+    with torch.no_grad():
+        expected, y = model(x), fast(x)
+        with Beside():
+            z = fast(x)
+    for name, one in expected.items():
+        assert y[name].stride() == z[name].stride() == one.stride() and torch.equal(y[name], z[name])
+        assert (y[name].float() - one.float()).abs().max() < 0.05
+
+
+def test_many_parts_are_left_in_a_row(as_it_is, monkeypatch):
+    graph = graph_of(Stages(), torch.rand(1, 4, 32))
+    monkeypatch.setattr("convtune.torch.graph.branches._MOST_PARTS", 8)
+    assert cut(graph) == []
 
 
 @pytest.mark.parametrize("model, size", [(Stages(), (1, 4, 32)), (Inner(), (1, 4, 8, 8)), (Split(), (2, 4, 8, 8)), (Gated(), (1, 4, 8, 8))])

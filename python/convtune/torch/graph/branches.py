@@ -11,14 +11,16 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.fx import Graph, GraphModule, Interpreter, Node
+from torch.fx import Graph, GraphModule, Node
 
 from ..fused import conv2d_fused
 from ..packed import conv2d_packed, conv3d_packed, fields_of
+from .capture import Values
 
 __all__ = ["Part", "cut", "parts", "products"]
 
 aten: Any = torch.ops.aten
+_MOST_PARTS = 64  # each is compiled by itself
 _LEAST = 0.05  # the share of a fork's products that the second largest of its branches has, or it is none
 
 
@@ -105,16 +107,16 @@ def _fork(nodes: Sequence[Node], work: dict[Node, float]) -> tuple[list[Node], l
 
 def cut(graph: Graph) -> list[list[list[Node]]]:
     """The graph's nodes as steps in the order in which they can run, each of one list, or of several whose nodes do not depend on
-    each other. Empty where no step has several."""
+    each other. Empty where no step has several, and where there are more lists than a first call can wait for."""
     nodes = [node for node in graph.nodes if node.op not in ("placeholder", "get_attr", "output")]
     work = {node: products(node) for node in nodes}
     steps: list[list[list[Node]]] = []
     while (found := _fork(nodes, work)) is not None:
         before, branches, nodes = found
         steps += [[before], branches] if before else [branches]
-    if not steps:
-        return []
-    return [*steps, [nodes]] if nodes else steps
+    if steps and nodes:
+        steps.append([nodes])
+    return steps if sum(map(len, steps)) <= _MOST_PARTS else []
 
 
 def _part(nodes: Sequence[Node]) -> Part:
@@ -131,26 +133,11 @@ def _part(nodes: Sequence[Node]) -> Part:
     return Part(GraphModule(torch.nn.Module(), graph), [one.name for one in reads], [one.name for one in gives], work)
 
 
-class _Values(Interpreter):
-    """Notes each node's value at it."""
-
-    def __init__(self, module: GraphModule, mode: Any) -> None:
-        super().__init__(module)
-        self._mode = mode
-
-    def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
-        return self._mode.from_tensor(super().get_attr(target, args, kwargs), static_shapes=True)
-
-    def run_node(self, node: Node) -> Any:
-        node.meta["val"] = value = super().run_node(node)
-        return value
-
-
 def parts(module: GraphModule, inputs: Sequence[Any], mode: Any) -> list[list[Part]]:
     """The steps of `cut` as graphs. `inputs`: fake tensors of `mode`, of the sizes that all calls have. Empty where there are no
     branches, and where sizes are symbols."""
     if any(not isinstance(one, Tensor) or any(type(size) is not int for size in one.shape) for one in inputs):
         return []
     with mode, torch.no_grad():
-        _Values(module, mode).run(*inputs)
+        Values(module, mode).run(*inputs)
     return [[_part(nodes) for nodes in step] for step in cut(module.graph)]

@@ -11,14 +11,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.fx import Graph, GraphModule, Node
+from torch.fx import Graph, GraphModule, Interpreter, Node
 
-from ..layout import wants_channels_last
+from ..layout import empty, laid, wants_channels_last
 from .operators.norms import NormsAsTheyLie, take_offsets
 from .operators.pools import PoolsByRows
 from .operators.tidy import tidied
 
-__all__ = ["as_dynamo_says", "captured", "fakes_of", "twin"]
+__all__ = ["Values", "as_dynamo_says", "captured", "fakes_of", "twin"]
 
 aten: Any = torch.ops.aten
 _HALF = (torch.float16, torch.bfloat16)
@@ -33,6 +33,8 @@ def captured(module: GraphModule, inputs: Sequence[Any]) -> GraphModule:
     with contextlib.suppress(RuntimeError, ValueError):  # a view that only one layout has
         entries = _entries(traced.graph)
         turned = _traced(module, inputs, entries) if entries else traced
+        if entries and any(inputs[place].dim() == 3 for place in entries):
+            _rows_as_they_lie(turned, inputs, entries)
         if turned is not traced and _outputs_as(traced.graph, turned.graph):
             traced = turned
     tidied(traced.graph)
@@ -85,7 +87,7 @@ def _traced(module: GraphModule, inputs: Sequence[Any], turned: list[int]) -> Gr
     def flat(*values: Any) -> Any:
         own = list(values)
         for place in turned:
-            own[place] = own[place].contiguous(memory_format=_channels_last)
+            own[place] = laid(own[place], True)
         return module(*own)
 
     with mode, enable_python_dispatcher(), torch.no_grad(), NormsAsTheyLie(), PoolsByRows():
@@ -97,6 +99,43 @@ def _traced(module: GraphModule, inputs: Sequence[Any], turned: list[int]) -> Gr
     return traced
 
 
+class Values(Interpreter):
+    """Runs a graph on fake tensors of a mode, and notes each node's value at it."""
+
+    def __init__(self, module: GraphModule, mode: Any) -> None:
+        super().__init__(module)
+        self._mode = mode
+
+    def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
+        return self._mode.from_tensor(super().get_attr(target, args, kwargs), static_shapes=True)
+
+    def run_node(self, node: Node) -> Any:
+        node.meta["val"] = value = super().run_node(node)
+        return value
+
+
+class _Rows(Values):
+    """That of convolutions of rows that answer as x lies. PyTorch's own answer channels first."""
+
+    def run_node(self, node: Node) -> Any:
+        value = super().run_node(node)
+        if node.target is aten.convolution.default:
+            x = self.env[node.args[0]]  # type: ignore[index]
+            node.meta["val"] = value = empty(value.shape, x, wants_channels_last(x))
+        return value
+
+
+def _rows_as_they_lie(turned: GraphModule, inputs: Sequence[Any], entries: Sequence[int]) -> None:
+    """Notes at the nodes how rows lie from the inputs at `entries` on, and which nodes copy those."""
+    mode, fakes = fakes_of(inputs)
+    with mode, torch.no_grad():
+        _Rows(turned, mode).run(*fakes)
+    places = turned.graph.find_nodes(op="placeholder")
+    for node in turned.graph.find_nodes(op="call_function", target=aten.clone.default):
+        if any(places[at] in node.args[0].all_input_nodes for at in entries):
+            node.meta["convtune"] = True
+
+
 def _is_tensor(node: Node) -> bool:
     return isinstance(node.meta.get("val"), Tensor)
 
@@ -106,12 +145,12 @@ def _is_static(node: Node) -> bool:
 
 
 def _entries(graph: Graph) -> list[int]:
-    """The inputs that are to be turned: images of a graph of fixed sizes that convolves them, or what is made of them,
-    as NCHW."""
+    """The inputs that are to be turned: images or rows of a graph of fixed sizes that convolves them, or what is made of them,
+    as NCHW; rows of dense convolutions alone."""
 
     def is_turned(node: Node) -> bool:
         value = node.meta.get("val")
-        if not isinstance(value, Tensor) or value.dim() != 4 or value.dtype not in _HALF or not _is_static(node):
+        if not isinstance(value, Tensor) or value.dim() != axes + 2 or value.dtype not in _HALF or not _is_static(node):
             return False
         return value.device.type in _DEVICES and value.is_contiguous() and not wants_channels_last(value)
 
@@ -119,7 +158,9 @@ def _entries(graph: Graph) -> list[int]:
     if any(getattr(getattr(call, "_schema", None), "is_mutable", False) for call in calls):
         return []  # a value that is written to an input would be written to its copy
     convolutions = graph.find_nodes(op="call_function", target=aten.convolution.default)
-    if not convolutions or not all(is_turned(node.args[0]) for node in convolutions):  # type: ignore[arg-type]
+    axes = len(convolutions[0].args[3]) if convolutions else 0  # type: ignore[arg-type]
+    dense = all(node.args[8] == 1 for node in convolutions)
+    if not (axes == 2 or (axes == 1 and dense)) or not all(is_turned(node.args[0]) for node in convolutions):  # type: ignore[arg-type]
         return []
     weights = {node.args[1] for node in convolutions}
     places = graph.find_nodes(op="placeholder")
