@@ -17,7 +17,7 @@ std::string gathering_kernel(std::int64_t element_bytes) {
   return fmt::format("convtune::gather_numbers<{}>", element_bytes == 2 ? "unsigned short" : "unsigned");
 }
 
-std::string to_cuda(const GatherAxes& axes) {
+std::string axes_text(const GatherAxes& axes) {
   return fmt::format("convtune::GatherAxes{{{}, {{{}}}, {{{}}}, {{{}}}}}", axes.begin,
                      fmt::join(axes.extents, ", "), fmt::join(axes.steps, ", "), fmt::join(axes.whole, ", "));
 }
@@ -66,7 +66,7 @@ void add_gathering(LaunchPlan& plan, const Computed& part, bool while_packing) {
     plan.pack_workspace.push_back({to, static_cast<std::size_t>(what.elements() * size_of(type))});
   };
   if (while_packing) {
-    plan.gathers = {part.weights, to_cuda(axes_of(part.weights)), meets_padding(part)};
+    plan.gathers = {part.weights, axes_text(axes_of(part.weights)), meets_padding(part)};
     if (!plan.gathers->flags)
       std::erase_if(plan.pack, [](const Step& step) { return std::holds_alternative<Clear>(step); });
   } else {
