@@ -1,6 +1,7 @@
 """rounding="eager": half precision is rounded where PyTorch's own calls round."""
 
 import pytest
+from processes import python
 from torch_support import each_device, torch
 
 import convtune
@@ -24,6 +25,18 @@ def a_layer(dtype, device="cpu", axes=3):
     return [one.to(device, dtype) for one in values]
 
 
+def activations(device):
+    """A problem's word, and PyTorch's function. GELU has the erff of a compiler's version: only where NVRTC is PyTorch's."""
+    pairs = {
+        None: lambda y: y, "relu": torch.relu, "silu": F.silu, "sigmoid": torch.sigmoid, "hardswish": F.hardswish,
+        "leaky_relu:0.1": lambda y: F.leaky_relu(y, 0.1), "gelu_tanh": lambda y: F.gelu(y, approximate="tanh"),
+    }  # fmt: skip
+    versions = python("-m", "convtune", "--version").stdout
+    if device == "cpu" or f"NVRTC: {torch.version.cuda}\n" in versions:
+        pairs["gelu_erf"] = F.gelu
+    return pairs
+
+
 def one_by_one(x, w, bias, residual=None, activation=lambda y: y):
     """PyTorch's own calls, of which each rounds what it gives."""
     y = (F.conv1d, F.conv2d, F.conv3d)[x.dim() - 3](x, w, bias, padding=1)
@@ -31,17 +44,33 @@ def one_by_one(x, w, bias, residual=None, activation=lambda y: y):
 
 
 @each_device
+@pytest.mark.parametrize("size", [1, 2**-8])  # beyond all that activations tell apart, and from -20 to 20
 @pytest.mark.parametrize("axes", [1, 2, 3])
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
-def test_it_gives_eager_bits(device, dtype, axes):
+def test_it_gives_eager_bits(device, dtype, axes, size):
     x, w, bias, residual = a_layer(dtype, device, axes)
+    x, bias, residual = x * size, bias * size, residual * size
     convolve = (convtune.conv1d, convtune.conv2d, convtune.conv3d)[axes - 1]
-    for more, activation in [({}, lambda y: y), ({"activation": "silu"}, F.silu), ({"activation": "relu"}, torch.relu)]:
+    for name, activation in activations(device).items():
         for added in (None, residual):
-            y = convolve(x, w, bias, padding=1, residual=added, rounding="eager", **more)
-            assert torch.equal(y, one_by_one(x, w, bias, added, activation))
+            y = convolve(x, w, bias, padding=1, residual=added, activation=name, rounding="eager")
+            assert torch.equal(y, one_by_one(x, w, bias, added, activation)), name
     once = convolve(x, w, bias, padding=1, residual=residual, activation="silu")
     assert not torch.equal(once, one_by_one(x, w, bias, residual, F.silu))  # or the numbers were too small to see it
+
+
+@each_device
+@pytest.mark.parametrize("form", [torch.contiguous_format, torch.channels_last], ids=str)
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_an_activation_of_every_number_has_eager_bits(device, dtype, form):
+    x = torch.arange(2**16).to(torch.int16).view(dtype)
+    x = torch.where(x.isfinite() & (x.float().abs() >= torch.finfo(torch.float32).tiny), x, 0)
+    x = x.view(1, 16, 64, 64).to(device, memory_format=form)
+    w = torch.eye(16, device=device, dtype=dtype).view(16, 16, 1, 1)
+    for name, activation in activations(device).items():
+        y, expected = convtune.conv2d(x, w, activation=name, rounding="eager"), activation(F.conv2d(x, w))
+        differing = y.view(torch.int16) != expected.view(torch.int16)
+        assert not differing.any(), (name, int(differing.sum()), x[differing][:9], y[differing][:9], expected[differing][:9])
 
 
 def test_a_gpu_rounds_a_sum_before_its_bias():

@@ -47,13 +47,13 @@ void add_epilogue(Phase& store, const ConvExtents& conv, double outputs) {
       case ConvActivation::hardswish:
         return {5, 0};
       case ConvActivation::silu:
-        return {7, 1.5};
+        return conv.eager ? Cost{18, 2} : Cost{7, 1.5};
       case ConvActivation::sigmoid:
-        return {5, 2};
+        return conv.eager ? Cost{16, 2} : Cost{5, 2};
       case ConvActivation::gelu_tanh:
-        return {9, 1.5};
+        return conv.eager ? Cost{22, 2} : Cost{9, 1.5};
       case ConvActivation::gelu_erf:
-        return {13, 1};
+        return conv.eager ? Cost{27, 1} : Cost{13, 1};
     }
     return {0, 0};
   }();

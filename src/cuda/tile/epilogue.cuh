@@ -90,8 +90,24 @@ __device__ __forceinline__ float activate(float v, float alpha, float beta) {
   }
 }
 
+// Activates as PyTorch does on a GPU, in its order and by the same functions of CUDA's: eager problems
+// promise its bits. A SiLU is 18 instructions, with a true division, whose rare cases are a call.
+template <ConvActivation kActivation>
+__device__ __forceinline__ float activate_eagerly(float v, float alpha, float beta) {
+  if constexpr (kActivation == ConvActivation::silu) {
+    return v / (1 + expf(-v));
+  } else if constexpr (kActivation == ConvActivation::gelu_tanh) {
+    return 0.5f * v * (1 + tanhf(0.797884561f * fmaf(0.044715f, v * v * v, v)));
+  } else if constexpr (kActivation == ConvActivation::sigmoid) {
+    return 1 / (1 + expf(-v));
+  } else {
+    return activate<kActivation>(v, alpha, beta);
+  }
+}
+
 template <ConvExtents conv>
 __device__ __forceinline__ float activate(float v) {
+  if constexpr (conv.eager) return activate_eagerly<conv.activation>(v, conv.alpha, conv.beta);
   if constexpr (conv.activation == ConvActivation::gelu_erf && conv.y_type != ElementType::f32)
     return gelu_by_tail<conv.y_type>(v);
   return activate<conv.activation>(v, conv.alpha, conv.beta);
@@ -124,10 +140,9 @@ __device__ __forceinline__ float finish(float sum, float bias, float residual) {
 // Two outputs of half precision as a word.
 template <ConvExtents conv>
 __device__ __forceinline__ unsigned activate_halves(float (&values)[2]) {
-  constexpr ConvActivation kActivation = conv.activation;
-  if constexpr (kActivation == ConvActivation::silu) {
+  if constexpr (!conv.eager && conv.activation == ConvActivation::silu) {
     times_sigmoids(values, {silu_power(values[0]), silu_power(values[1])});
-  } else if constexpr (kActivation == ConvActivation::gelu_tanh) {
+  } else if constexpr (!conv.eager && conv.activation == ConvActivation::gelu_tanh) {
     times_sigmoids(values, {gelu_power(values[0]), gelu_power(values[1])});
   } else {
     for (float& value : values) value = activate<conv>(value);

@@ -31,6 +31,7 @@ __device__ __forceinline__ float finished(const ConvNumbers& a, float sum, float
   constexpr ElementType kType = config.out_type;
   float value = config.eager ? rounded<kType>(rounded<kType>(sum) + bias) : sum + bias;
   if constexpr (config.residual) value = config.eager ? rounded<kType>(value + residual) : value + residual;
+  if constexpr (config.eager) return activate_eagerly<config.activation>(value, a.alpha, a.beta);
   return activate<config.activation>(value, a.alpha, a.beta);
 }
 
