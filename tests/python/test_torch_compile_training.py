@@ -2,7 +2,7 @@
 inductor's in every number, and that what is not proven is inductor's."""
 
 import pytest
-from torch_support import assert_near, torch
+from torch_support import assert_near, on_gpu, torch
 
 import convtune.torch.backend
 from convtune._contest import Contest
@@ -109,6 +109,20 @@ def test_the_code_of_a_step_that_is_not_proven_is_inductors(monkeypatch):
     assert ours[2:] == theirs
     assert our_static[2:] == their_static and our_static[0] == their_static[0] and len(their_static[0]) == 11
     assert our_calls <= 1.01 * their_calls
+
+
+@on_gpu
+@pytest.mark.parametrize("force", [True, False])
+def test_a_step_is_recorded(force):
+    """By mode="reduce-overhead"; norms write to buffers, which a CUDA graph must know to stay where they are."""
+    from torch._dynamo.utils import counters
+
+    counters.clear()
+    x, models = torch.rand(2, 3, 16, 16, device="cuda"), [small().cuda() for _ in range(2)]
+    compiled = torch.compile(models[0], backend="convtune", options={"triton.cudagraphs": True, "convtune.force": force})
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        assert_same(stepped(models[0], x, compiled, 5), stepped(models[1], x, models[1], 5))
+    assert counters["inductor"]["cudagraph_skips"] == 0
 
 
 def test_a_proven_step_is_kept(monkeypatch):
