@@ -6,7 +6,7 @@ from torch_support import assert_near, on_gpu, torch
 
 import convtune.torch.backend
 from convtune._contest import Contest
-from convtune.torch.graph import gradients
+from convtune.torch.graph import casts, gradients
 from convtune.torch.graph.channels_last import ChannelsLastPass
 from convtune.torch.measure import decide, proof
 
@@ -283,3 +283,56 @@ def test_what_channels_last_weights_read_is_cloned_once():
     assert forward.args[0].meta["val"].is_contiguous(memory_format=last)
     assert backward.args[0].args == (dy,)
     assert small.args[0] is x and as_it_lies.args[0] is lies
+
+
+def test_casts_of_weights_and_of_their_gradients_are_joined(monkeypatch):
+    """Autocast's; the rest, as activations that backward reads in float32, is inductor's to fuse."""
+    seen = []
+    plain = casts.join_casts
+
+    def joined(graph):
+        count = plain(graph)
+        seen.append((count, [one.meta["val"] for one in graph.find_nodes(op="call_function", target=casts.cast_all)]))
+        return count
+
+    monkeypatch.setattr(casts, "_DEVICES", ("cpu",))
+    monkeypatch.setattr(gradients, "join_casts", joined)
+    torch._dynamo.reset()
+    x, found = torch.rand(2, 3, 16, 16).to(memory_format=torch.channels_last), []
+    for options in (None, {"convtune.force": True}):
+        model = small().to(memory_format=torch.channels_last)
+        run = torch.compile(model, backend="convtune", options=options) if options else model
+
+        def autocast(x, run=run):
+            with torch.autocast("cpu", torch.bfloat16):
+                return run(x).float()
+
+        found.append(stepped(model, x, autocast))
+    for one, other in zip(*found):
+        assert one.dtype is other.dtype and (one - other).float().norm() <= 0.03 * other.float().norm() + 1e-3
+    (forward, made), (backward, gradients_made) = seen
+    assert forward == len(made[0]) == 4 and {one.dtype for one in made[0]} == {torch.bfloat16}
+    assert backward == len(gradients_made[0]) == 6 and {one.dtype for one in gradients_made[0]} == {torch.float32}
+
+
+def test_lists_of_casts_are_short(monkeypatch):
+    """What is made at once is there before it is read."""
+    from torch.fx import Graph
+
+    graph = Graph()
+    monkeypatch.setattr(casts, "_DEVICES", ("cpu",))
+    monkeypatch.setattr(casts, "_MOST_TENSORS", 3)
+    monkeypatch.setattr(casts, "_MOST_BYTES", 1000)
+    x, made = graph.placeholder("x"), []
+    sizes = 16, 16, 16, 16, 400, 16, 600
+    weights = [graph.placeholder(f"w{at}") for at in range(len(sizes))]
+    for one, size in zip(weights, sizes):
+        one.meta["val"] = torch.rand(size // 4, 4)
+        cast = graph.call_function(casts._cast, (one, torch.bfloat16))
+        cast.meta["val"] = one.meta["val"].bfloat16()
+        made.append(graph.call_function(torch.ops.aten.convolution.default, (x, cast, None, [1], [0], [1], False, [0], 1)))
+    graph.output(made)
+    assert casts.join_casts(graph) == 6
+    graph.lint()
+    assert [len(one.args[0]) for one in graph.find_nodes(op="call_function", target=casts.cast_all)] == [3, 3]
+    assert len(graph.find_nodes(op="call_function", target=casts._cast)) == 1

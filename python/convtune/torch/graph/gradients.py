@@ -24,6 +24,7 @@ from ..measure.graphs import decide_graph
 from ..measure.phases import Phases
 from ..native import conv2d_forward
 from ..run import TYPES, problem_for
+from .casts import join_casts
 from .chains import Wanted
 
 __all__ = ["GradientPass", "convolves"]
@@ -214,7 +215,7 @@ def _rewrite_forward(graph: Graph, node: Node, line: str, how: How) -> bool:
 
 class GradientPass(CustomGraphPass):
     """A pass over forward and backward graphs, before inductor lowers them. `report`: the decisions of all of them; `taken`: how
-    many directions became convtune's; `lines`: their plans."""
+    many directions became convtune's; `lines`: their plans; `joined`: casts."""
 
     def __init__(self, wanted: Wanted, phases: Phases) -> None:
         self._wanted, self._phases = wanted, phases
@@ -222,7 +223,7 @@ class GradientPass(CustomGraphPass):
         self._devices: set[str] = set()
         self._directions = 1  # of each layer in the next graph, which has its share of a step's budget
         self.report: OptimizeReport | None = None
-        self.taken = 0
+        self.taken = self.joined = 0
         self.lines: list[str] = []
 
     def uuid(self) -> None:
@@ -252,6 +253,7 @@ class GradientPass(CustomGraphPass):
             self.lines += [own[of] for of in taken]
             for of in set(own) - taken:
                 self._decline(names[node, of])
+        self.joined += join_casts(graph)
         graph.lint()
 
     def _decline(self, name: str) -> None:
