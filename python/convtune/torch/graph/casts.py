@@ -1,5 +1,5 @@
 """Casts that autocast puts into a step's graphs, joined: of weights to halves in forward, of their gradients to float32 in backward.
-inductor launches each alone, for they share no tensor with what they could be fused with: a fifth of the launches of a network of
+inductor launches each alone, for they share no tensor with what they could be fused with: a seventh of the launches of a network of
 small layers, whose step waits for the host. `convtune::cast_all` makes many of them by PyTorch's foreach, in a launch or two."""
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ __all__ = ["cast_all", "join_casts"]
 _aten: Any = torch.ops.aten
 _cast: Any = torch.ops.prims.convert_element_type.default
 _backwards: Any = (_aten.convolution_backward.default, conv_gradients)
-# Kernels that are no compiler's, and the view of a weight that a linear layer reads: into nothing else is a cast ever fused.
-_readers: Any = (_aten.convolution.default, conv2d_forward, *_backwards, _aten.permute.default, "output")
+# Kernels that are no compiler's: a cast is fused into none of them.
+_readers: Any = (_aten.convolution.default, conv2d_forward, *_backwards, _aten.mm.default, _aten.addmm.default, "output")
 _DEVICES = ("cuda",)  # where a launch costs the host more than its work costs the device
 _TYPES = (torch.float32, torch.float16, torch.bfloat16)
 _MOST_TENSORS, _MOST_BYTES = 96, 8 << 20  # of what is made at once, and so is there before it is read, or is kept longer
@@ -43,6 +43,13 @@ torch.library.register_fake("convtune::cast_all", _fake, lib=LIBRARY)
 cast_all: Any = torch.ops.convtune.cast_all.default
 
 
+def _is_fused(cast: Node) -> bool:
+    """False where kernels that are no compiler's alone read it, a linear layer's by a view."""
+    views = [user for user in cast.users if user.target is _aten.permute.default]
+    readers = [user for one in (cast, *views) for user in one.users if user not in views]
+    return not all(user.target in _readers for user in readers)
+
+
 def _is_joined(node: Node) -> bool:
     """True of a parameter's cast, and of one of a convolution's gradient that is a result of the graph."""
     source: Any = node.args[0]
@@ -50,7 +57,7 @@ def _is_joined(node: Node) -> bool:
     if not isinstance(before, Tensor) or not isinstance(after, Tensor) or before.device.type not in _DEVICES:
         return False
     is_gradient = source.target is operator.getitem and source.args[0].target in _backwards and all(user.op == "output" for user in node.users)
-    is_weight = source.op == "placeholder" and all(user.target in _readers for user in node.users)
+    is_weight = source.op == "placeholder" and not _is_fused(node)
     # inductor may lay a weight channels last, in the kernel that casts it, where it is not; a bias it adds to what is read next.
     is_weight = is_weight and before.dim() > 1 and (before.dim() < 4 or wants_channels_last(before))
     if not (is_gradient or is_weight) or before.dtype not in _TYPES or after.dtype not in _TYPES:
