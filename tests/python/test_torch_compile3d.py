@@ -108,3 +108,28 @@ def test_the_operator_refuses_what_is_not_its_plans():
     with pytest.raises(convtune.InvalidArgument, match="takes a cache of the shape"):
         conv3d_packed(x, memory, None, x, plan)
     assert conv3d_packed(x.to("meta"), memory.to("meta"), None, None, plan).shape == (1, 4, 2, 5, 6)
+
+
+class Repeated(nn.Module):
+    """Three pieces, of which no cache can be made."""
+
+    def __init__(self):
+        super().__init__()
+        self.convolution = nn.Conv3d(8, 8, (3, 1, 1))
+
+    def forward(self, x):
+        joined = torch.cat([x[:, :, :1], F.silu(x), x[:, :, -1:]], 2)
+        return self.convolution(joined), joined
+
+
+def test_frames_are_joined_as_the_convolution_reads_them(graphs):
+    aten, x = torch.ops.aten, torch.randn(2, 8, 3, 6, 5)
+    for format, axis in ((torch.channels_last_3d, 1), (torch.contiguous_format, 2)):
+        torch._dynamo.reset()
+        model, laid = Repeated().eval().to(memory_format=format), x.contiguous(memory_format=format)
+        with torch.no_grad():
+            y = torch.compile(model, backend="convtune", options={"convtune.force": True})(laid)
+            for mine, theirs in zip(y, model(laid)):
+                torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-4)
+        (joined,) = graphs[-1].find_nodes(op="call_function", target=aten.cat.default)
+        assert joined.args[1] == axis

@@ -20,6 +20,7 @@ from .beside import Branched, steps_of
 from .folding import Fold, Folded, Packing, as_allowed, refreshing
 from .graph.capture import as_dynamo_says, captured
 from .graph.chains import Wanted, decided
+from .graph.joined import join_channels_last
 from .graph.operators.linear import linear_chains
 from .graph.operators.norms import group_coefficients
 from .graph.patterns import Chain, Weights, chains, rewrite
@@ -178,6 +179,7 @@ def rewritten(
         folded, constants, of = _add_constants(traced, taken, inputs)
     for (chain, line), own in zip(taken, constants):
         chain.put(traced.graph, rewrite(traced.graph, chain, own, line))
+    join_channels_last(traced.graph)
     traced.graph.eliminate_dead_code()
     entries = traced.graph.find_nodes(op="placeholder")
     read = [at for at, node in enumerate(entries) if node.users or not is_static(at)]

@@ -1,0 +1,33 @@
+"""Volumes that a graph joins before a convolution, as causal layers of video models join frames, written channels last."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.fx import Graph
+
+from ..packed import conv2d_packed, conv3d_packed, layout_of
+
+__all__ = ["join_channels_last"]
+
+aten: Any = torch.ops.aten
+_LAST, _BACK = (0, 2, 3, 4, 1), (0, 4, 1, 2, 3)  # the axes of NCDHW as NDHWC, and of NDHWC as NCDHW
+
+
+def join_channels_last(graph: Graph) -> None:
+    """Concatenations that a packed convolution reads channels last become ones of NDHWC tensors, in NDHWC. Of NCDHW tensors
+    inductor lays what it joins as NCDHW, whichever way the pieces lie, and copies it for the convolution."""
+    for operator in (conv2d_packed, conv3d_packed):
+        for convolution in graph.find_nodes(op="call_function", target=operator):
+            joined, plan = convolution.args[0], convolution.args[-1]
+            if joined.target is not aten.cat.default or joined.meta["val"].dim() != 5 or layout_of(plan) != "nhwc":
+                continue
+            pieces, axis = (*joined.args, 0)[:2]
+            with graph.inserting_before(joined):
+                turned = [graph.call_function(aten.permute.default, (piece, _LAST)) for piece in pieces]
+                last = graph.call_function(aten.cat.default, (turned, _LAST.index(axis % 5)))
+                back = graph.call_function(aten.permute.default, (last, _BACK))
+            back.meta = dict(joined.meta)
+            joined.replace_all_uses_with(back)
+            graph.erase_node(joined)
