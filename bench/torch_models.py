@@ -69,8 +69,9 @@ def built(name, args):
     return exact, model, tuple(map(as_measured, inputs))
 
 
-# torch.compile's options; of "graphs" they are those of mode="reduce-overhead".
-OPTIONS = {"compile": {}, "graphs": GRAPHS, "frozen": GRAPHS, "recorded": {}}
+# torch.compile's options; of "graphs" they are those of mode="reduce-overhead". "compile_whole": with what our backend gives
+# Dynamo (convtune.torch.dynamo), sizes that are numbers, and no limit of recompilations that is ever reached.
+OPTIONS = {"compile": {}, "compile_whole": {}, "graphs": GRAPHS, "frozen": GRAPHS, "recorded": {}}
 
 
 def recorded(run, inputs):
@@ -112,16 +113,22 @@ def way_of(way, model, inputs, args, turn):
         setattr(owner, name, torch.compile(getattr(owner, name), **how))
         return model
 
+    if way == "compile_whole":
+        from convtune.torch.dynamo import teach
+
+        teach()
+        torch._dynamo.config.recompile_limit = 64
     if way in OPTIONS:
 
         def backend(graph, inputs):
             from torch._inductor.compile_fx import compile_fx
 
             code = compile_fx(graph, inputs, config_patches=OPTIONS[way])
-            turn.take()
+            if not hasattr(model, "part"):
+                turn.take()
             return code
 
-        run = compiled(backend=backend)
+        run = compiled(backend=backend, **({"dynamic": False} if way == "compile_whole" else {}))
         return recorded(run, inputs) if way == "recorded" else run
     turn.take()
     if way == "eager":
@@ -152,6 +159,11 @@ def work(args):
         begin = time.monotonic()
         torch.backends.cudnn.benchmark = True
         compiled = way_of(args.way.removesuffix(CONTIGUOUS), model, inputs, args, turn)
+        if hasattr(model, "part") and not turn.taken:  # several graphs, all of which are compiled beside the others'
+            torch.backends.cudnn.benchmark = False
+            compiled(*inputs)
+            turn.take()
+            torch.backends.cudnn.benchmark = True
 
         def run(*given):
             return compiled(*(given or inputs))

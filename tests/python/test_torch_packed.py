@@ -4,7 +4,7 @@ import pytest
 from torch_support import assert_near, on_gpu, torch
 
 import convtune
-from convtune.torch import packed as torch_packed, run
+from convtune.torch import folding, packed as torch_packed, run
 from convtune.torch.folding import Fold, Packing
 from convtune.torch.packed import conv2d_packed
 
@@ -51,6 +51,28 @@ def test_packed(device, dtype, channels_last):
         for operator in (conv2d_packed, torch_packed._kernel):
             with pytest.raises((convtune.InvalidArgument, RuntimeError)):
                 operator(*wrong)
+
+
+def test_graphs_share_what_is_packed_alike():
+    w, bias = images(16, 16, 3, 3, device="cpu"), images(16, device="cpu")
+    how = (1, 1), (1, 1, 1, 1), (1, 1), 1
+
+    def packed(bias, inputs=2):
+        problem = run.problem_of(torch.empty(2, 16, 9, 8), w, bias is not None, *how, "auto", "none", False, torch.float32)
+        places = (inputs - 2, None if bias is None else inputs - 1, None, None, None, None)
+        packing = Packing(Fold(places, 0.0, torch.float32, as_they_are=True), convtune.Convolution(problem, "cpu"))
+        return packing.of([None] * (inputs - 2) + [w, bias])[0]
+
+    first = packed(bias)
+    kept = first.clone()
+    assert packed(bias) is first and packed(bias, inputs=5) is first  # at other places of another graph's inputs
+    assert packed(None) is not first and packed(bias.clone()) is not first
+    w.mul_(2)
+    other = packed(bias)
+    assert other is not first and torch.equal(first, kept) and not torch.equal(other, kept)
+    assert packed(bias) is other
+    del other, first
+    assert not any(held() is not None for _, held in folding._shared.values())  # no graph, no copy
 
 
 def test_packed_calls_are_planned_anew_when_caches_are_cleared():

@@ -32,6 +32,7 @@ from ..errors import InvalidArgument
 from ..optimize_report import OptimizeReport
 from ..table import microseconds
 from .caches import tag
+from .dynamo import teach
 from .graph.capture import twin
 from .graph.channels_last import ChannelsLastPass
 from .graph.chains import Wanted
@@ -265,3 +266,4 @@ def _register() -> None:
 
 
 _register()
+teach()

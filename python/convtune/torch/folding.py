@@ -4,9 +4,11 @@ graphs read what holds then."""
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import Any
 
@@ -20,7 +22,10 @@ from .watched import Watched
 __all__ = ["Fold", "Folded", "Packing", "as_allowed", "folded", "refreshing"]
 
 _capturing: Any = getattr(torch._C, "_cuda_isCurrentStreamCapturing", lambda: False)
+_raw_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 _HALF_AN_ULP = 2.0**-11  # half an ulp of float16
+# Packed weights by what they are of: a decoder's graphs, of no cache, of one frame and of two, hold one copy, as long as one lives.
+_shared: dict[Any, tuple[Watched, Callable[[], Tensor | None]]] = {}
 
 
 def _scale(variance: Tensor | None, gamma: Tensor | None, eps: float) -> Tensor | None:
@@ -113,8 +118,18 @@ class Packing:
         return self.fold.fits(inputs)
 
     def of(self, inputs: Sequence[Any]) -> tuple[Tensor]:
-        weight = inputs[self.fold.places[0]]  # type: ignore[index]
-        memory = torch.empty(max(self.convolution.packed_bytes, 1), dtype=torch.uint8, device=weight.device)
+        """The memory of another graph that holds the same, or new memory."""
+        sources = tuple(inputs[at] for at in self.fold.places if at is not None)
+        own = tuple(None if at is None else id(inputs[at]) for at in self.fold.places)
+        key = replace(self.fold, places=own), self.packing, _raw_stream(sources[0].get_device()) if sources[0].is_cuda else 0
+        found = _shared.get(key)
+        memory = found and found[1]()
+        if memory is not None and found[0].hold(sources):  # type: ignore[index]
+            return (memory,)
+        memory = torch.empty(max(self.convolution.packed_bytes, 1), dtype=torch.uint8, device=sources[0].device)
+        if self.fold.places[2] is None:  # what a norm's training changes is counted elsewhere
+            with contextlib.suppress(RuntimeError):  # of tensors that were made in inference mode
+                _shared[key] = Watched(sources), weakref.ref(memory, lambda _: _shared.pop(key, None))
         self.renew([memory], inputs)
         return (memory,)
 

@@ -20,6 +20,7 @@ from .beside import Branched, steps_of
 from .folding import Fold, Folded, Packing, as_allowed, refreshing
 from .graph.capture import as_dynamo_says, captured
 from .graph.chains import Wanted, decided
+from .graph.frames import fix_frames, number
 from .graph.joined import join_channels_last
 from .graph.operators.linear import linear_chains
 from .graph.operators.norms import group_coefficients
@@ -143,6 +144,8 @@ def rewritten(
     module: GraphModule, inputs: Sequence[Any], wanted: Wanted, phases: Phases
 ) -> tuple[Rewritten | None, OptimizeReport]:
     """The rewritten graph, None where nothing is convtune's, and what was decided."""
+    fix_frames(module.graph)
+    inputs = list(map(number, inputs))
     places = module.graph.find_nodes(op="placeholder")
 
     def is_static(place: int) -> bool:

@@ -14,6 +14,8 @@ from torch import Tensor
 from torch.fx import Graph, GraphModule, Interpreter, Node
 
 from ..layout import empty, laid, wants_channels_last
+from .frames import number
+from .operators.kept import keep_apart
 from .operators.norms import NormsAsTheyLie, take_offsets
 from .operators.pools import PoolsByRows
 from .operators.tidy import tidied
@@ -38,6 +40,7 @@ def captured(module: GraphModule, inputs: Sequence[Any]) -> GraphModule:
         if turned is not traced and _outputs_as(traced.graph, turned.graph):
             traced = turned
     tidied(traced.graph)
+    keep_apart(traced.graph)
     take_offsets(traced.graph)
     traced.meta.update(module.meta)
     traced.__dict__["_param_name_to_source"] = {}
@@ -72,9 +75,14 @@ def fakes_of(inputs: Sequence[Any]) -> tuple[Any, list[Any]]:
             return value
         known = context.tensor_to_context.get(value)
         source = known.tensor_source if known else None
-        return mode.from_tensor(value, symbolic_context=known, source=source, trace=False)
+        of = mode.from_tensor(value, symbolic_context=known, source=source, trace=False)
+        shape, strides = (tuple(map(number, sizes)) for sizes in (of.shape, of.stride()))
+        if all(type(size) is type(own) for size, own in zip((*shape, *strides), (*of.shape, *of.stride()))):
+            return of
+        return of.new_empty_strided(shape, strides)  # of symbols that are numbers by now
 
-    return mode, [fake(one) for one in inputs]
+    with mode:
+        return mode, [number(fake(one)) for one in inputs]
 
 
 def _traced(module: GraphModule, inputs: Sequence[Any], turned: list[int]) -> GraphModule:

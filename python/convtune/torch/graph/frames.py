@@ -1,5 +1,5 @@
 """Frames that a graph joins to a cache and pads before it convolves them: found behind a 3-D convolution's input, so that an
-operator reads both tensors and leaves out what lies outside of them."""
+operator reads both tensors and leaves out what lies outside of them. Their number is a number, also where Dynamo made a symbol of it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.fx import Node
+from torch import Tensor
+from torch.fx import Graph, Node
 
-__all__ = ["Frames", "frames_of"]
+__all__ = ["Frames", "fix_frames", "frames_of", "number"]
 
 aten: Any = torch.ops.aten
+_PADS = (torch.nn.functional.pad, torch._C._nn.pad)
 
 
 @dataclass(frozen=True)
@@ -44,3 +46,23 @@ def frames_of(convolution: Node) -> Frames | None:
         if before.meta["val"].dtype is own.meta["val"].dtype and fixed and frames > 0:
             cache, x, edges = before, own, (edges[0] + frames, *edges[1:])
     return Frames(x, cache, edges)
+
+
+def number(size: Any) -> Any:
+    """The size as a number, where it is one by now; else the symbol."""
+    known = size.node.maybe_as_int() if isinstance(size, torch.SymInt) else None
+    return size if known is None else known
+
+
+def fix_frames(graph: Graph) -> None:
+    """Makes numbers of a cache's symbolic frames in Dynamo's graph, which is guarded for them from then on. Dynamo takes a size for
+    any where another call had another one: a decoder's caches have one frame in its second piece, and two in all that follow. What
+    is padded to numbers after it was joined is joined to a cache; a video of any length stays of any length."""
+    for node in graph.nodes:
+        if node.op != "call_function" or node.target not in _PADS or not isinstance(node.args[0], Node):
+            continue
+        padded, joined = (one.meta.get("example_value") for one in (node, node.args[0]))
+        if node.args[0].target in (torch.cat, torch.concat) and isinstance(joined, Tensor) and isinstance(padded, Tensor):
+            if all(isinstance(number(size), int) for size in padded.shape):
+                for size in joined.shape:
+                    int(size)

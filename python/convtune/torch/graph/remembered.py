@@ -135,14 +135,15 @@ def _is_known(node: Node) -> bool:
 def key_of_graph(module: GraphModule, inputs: Sequence[Any], static: Sequence[bool], wanted: Wanted) -> str:
     """The key of Dynamo's graph with all that decides what is made of it; "" of one that is not to be remembered: of symbolic
     sizes, with tensors or modules of its own, or where all is forced or searched."""
-    if wanted.force or wanted.budget > 0 or not all(isinstance(one, Tensor) for one in inputs):
+    if wanted.force or wanted.budget > 0 or not all(isinstance(one, (Tensor, int)) for one in inputs):
         return ""
     if not all(map(_is_known, module.graph.nodes)):
         return ""
     kinds = [
-        (tuple(map(str, one.shape)), one.stride(), one.dtype, str(one.device), one.is_inference(), own) for one, own in zip(inputs, static)
+        (tuple(map(str, one.shape)), one.stride(), one.dtype, str(one.device), one.is_inference(), own) if isinstance(one, Tensor) else one
+        for one, own in zip(inputs, static)
     ]
-    device = next((one.device for one in inputs if one.is_cuda), torch.device("cpu"))
+    device = next((one.device for one in inputs if isinstance(one, Tensor) and one.is_cuda), torch.device("cpu"))
     casts = [(torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in ("cuda", "cpu")]
     text = f"{module.graph} {kinds} {casts} {wanted} {torch.get_default_dtype()}"
     of = fingerprint("cpu" if device.type == "cpu" else f"cuda:{device.index or 0}")

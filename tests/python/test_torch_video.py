@@ -1,0 +1,106 @@
+"""Decoders of video by torch.compile(backend="convtune"): one graph a piece of other caches, whose frames are numbers, and caches that
+hold no more than their own frames."""
+
+import pytest
+from torch_support import torch
+
+import convtune.torch.backend
+from convtune.torch.dynamo import teach
+
+nn, F = torch.nn, torch.nn.functional
+
+
+class Causal(nn.Conv3d):
+    def forward(self, x, cache=None):
+        front = 2
+        if cache is not None:
+            x = torch.cat([cache, x], dim=2)
+            front -= cache.shape[2]
+        return super().forward(F.pad(x, (0, 0, 0, 0, front, 0)))
+
+
+class Decoder(nn.Module):
+    """As diffusers' causal ones are: a list of caches, in which a word stands for the first."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = Causal(8, 8, (3, 1, 1)), Causal(8, 8, (3, 1, 1))
+
+    def forward(self, x, caches):
+        for at, layer in enumerate((self.first, self.second)):
+            kept = x[:, :, -2:].clone()
+            if kept.shape[2] < 2 and caches[at] is not None:
+                kept = torch.cat([torch.zeros_like(kept) if caches[at] == "Rep" else caches[at][:, :, -1:], kept], 2)
+            x = F.silu(layer(x, None if caches[at] == "Rep" else caches[at]))
+            caches[at] = kept if at == 0 or caches[at] is not None else "Rep"
+        return x
+
+
+def pieces(decoder, frames):
+    caches, answers = [None, None], []
+    for x in frames:
+        answers.append(decoder(x, caches))
+    return answers, caches
+
+
+@pytest.fixture
+def graphs(monkeypatch):
+    """Graphs that the backend has rewritten."""
+    torch._dynamo.reset()
+    found, own = [], convtune.torch.backend.rewritten
+
+    def noted(*arguments):
+        made = own(*arguments)
+        found.append(made[0])
+        return made
+
+    monkeypatch.setattr(convtune.torch.backend, "rewritten", noted)
+    yield found
+    torch._dynamo.reset()
+
+
+def test_a_tensor_equals_no_string():
+    teach()
+    torch._dynamo.reset()
+
+    def run(x):
+        return x + 1 if x == "Rep" or not x != "Rep" else x * 2
+
+    x = torch.ones(3)
+    assert torch.equal(torch.compile(run, backend="eager", fullgraph=True)(x), x * 2)
+    same = torch.compile(lambda x: (x == x, x == 2), backend="eager", fullgraph=True)(x)
+    assert same[0].all() and not same[1].any()
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_pieces_of_one_frame_are_graphs_of_numbers(last, graphs):
+    torch.manual_seed(0)
+    decoder = Decoder().eval()
+    frames = torch.rand(6, 1, 8, 1, 6, 5)
+    frames = [x.contiguous(memory_format=torch.channels_last_3d) if last else x for x in frames]
+    with torch.no_grad():
+        expected = pieces(decoder, frames)
+        compiled = torch.compile(decoder, backend="convtune", options={"convtune.force": True})
+        pieces(compiled, frames)
+        found = pieces(compiled, frames)  # again from the first piece
+    for mine, theirs in zip([*found[0], *found[1]], [*expected[0], *expected[1]]):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-4)
+    assert 3 <= len(graphs) <= 5
+    texts = [str(one.graph.graph) for one in graphs]
+    assert sum("cache=2" in text for text in texts) >= 1 and not any("conv2d_fused" in text for text in texts)
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_caches_hold_their_frames_alone(last):
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    decoder = Decoder().eval()
+    frames = torch.rand(3, 1, 8, 4, 6, 5)
+    frames = [x.contiguous(memory_format=torch.channels_last_3d) if last else x for x in frames]
+    with torch.no_grad():
+        expected = pieces(decoder, frames)[1]
+        caches = pieces(torch.compile(decoder, backend="convtune", options={"convtune.force": True}), frames)[1]
+    for mine, theirs in zip(caches, expected):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-4)
+        assert mine.stride() == theirs.stride()
+        assert mine.untyped_storage().nbytes() == mine.numel() * mine.element_size()
