@@ -13,6 +13,7 @@
 #include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 
+#include "cpu/tile/joined_rows-inl.h"
 #include "cpu/tile/outputs-inl.h"
 #include "cpu/tile/register_tile-inl.h"
 #include "cpu/tile/shuffles-inl.h"
@@ -62,6 +63,9 @@ void tile(const TileArgs& shared) {
       static_cast<T*>(args.y), args.y_stride, args.y_channels, args.skip, args.count, args.stream,
       args.line.begun,         args.line.cut};
   finish_tile(acc, args.epilogue, place, args.residual);
+  if constexpr (kVectorsAreLines<T>)
+    if (HWY_UNLIKELY(args.turn != 0))
+      return store_turned(acc, place.y, place.y_step, place.rows, args.turn, place.begun, place.cut);
   store_tile(acc, place);
 }
 

@@ -35,6 +35,8 @@ struct TileArgs {
   std::int64_t halves = 0;
   bool stream = false;   // whole, aligned vectors go past the caches
   CutLines::Row line{};  // of floats in lines that are vectors, from the first of the channels on
+  // y begins so many floats behind a line, and vectors are turned (cpu/tile/joined_rows-inl.h); skip is 0.
+  std::int64_t turn = 0;
 };
 using TileKernel = void (*)(const TileArgs&);
 using TileShape = RegisterTile<TileKernel>;  // of output channels

@@ -65,6 +65,33 @@ HWY_INLINE auto turn_by(std::int64_t filled) {
   return hn::IndicesFromVec(Floats(), hn::And(lanes, hn::Set(di, static_cast<std::int32_t>(kLanes - 1))));
 }
 
+// Puts a register tile's rows, y_step apart, which begin `turn` floats behind a line at `y`. What was before
+// them in their lines is in `begun`, null: is not ours; what they leave of a line is left in `cut`.
+template <int rows, int vectors>
+HWY_INLINE void store_turned(const SizedVector (&values)[rows][vectors], float* y, std::int64_t y_step,
+                             std::int64_t used, std::int64_t turn, const float* begun, float* cut) {
+  const Floats d;
+  const auto lanes = turn_by(turn);
+  const auto before = hn::FirstN(d, static_cast<std::size_t>(turn));
+  CONVTUNE_UNROLL
+  for (int i = 0; i < rows; ++i) {
+    if (i >= used) break;
+    float* const line = y + i * y_step - turn;
+    Vector last = hn::TableLookupLanes(Vector(values[i][0]), lanes);
+    if (begun != nullptr)
+      store_past_caches(hn::IfThenElse(before, hn::Load(d, begun + i * kLanes), last), line);
+    else
+      store_lanes(last, line, turn, kLanes);
+    CONVTUNE_UNROLL
+    for (int v = 1; v < vectors; ++v) {
+      const Vector next = hn::TableLookupLanes(Vector(values[i][v]), lanes);
+      store_past_caches(hn::IfThenElse(before, last, next), line + v * kLanes);
+      last = next;
+    }
+    hn::Store(last, d, cut + i * kLanes);
+  }
+}
+
 // Puts two vectors of each row that follow what waits, at `y` and y_pitch behind it; false: they do not.
 HWY_INLINE bool join_whole(JoiningRows& rows, const SizedVector (&values)[2][2], const float* y,
                            std::int64_t y_pitch) {

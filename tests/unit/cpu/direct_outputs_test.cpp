@@ -47,7 +47,8 @@ class Packed {
 TEST(DirectOutputs, BeginAmidAVector) {
   int checked = 0;
   for (const char* text : {"mb2ic3ih16iw48oc5kh3ph1", "mb1ic3ih32iw40oc4kh3sh2ph1 act=relu",
-                           "mb2ic3ih32oc7kh4sh4", "mb2ic5ih12iw16oc7kh1", "mb1ic3ih8iw12oc6kh1"}) {
+                           "mb2ic3ih32oc7kh4sh4", "mb1ic3ih28iw64oc9kh4sh4", "mb2ic3ih33iw64oc9kh3sh2ph1",
+                           "mb2ic5ih12iw16oc7kh1", "mb1ic3ih8iw12oc6kh1"}) {
     const ConvProblem problem = parse_problem(text);
     const auto count = static_cast<std::size_t>(problem.output_elements());
     const Host host(problem);

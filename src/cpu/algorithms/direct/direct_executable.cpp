@@ -148,7 +148,8 @@ class DirectExecutable final : public Executable {
     const std::int64_t lines = config_.flat ? 1 : tile.rows;
     const std::int64_t length = config_.flat ? (tile.rows - 1) * g.pitch + tile.cols : tile.cols;
     for (std::int64_t line = 0; line < lines; ++line) {
-      const std::int64_t skip = first_skipped(tile, line, length, outputs.y);
+      const std::int64_t turn = turned(tile, window, length, outputs.y),
+                         skip = turn != 0 ? 0 : first_skipped(tile, line, length, outputs.y);
       const auto [readable, end] =
           config_.staged != 0 ? Readable{-skip, length + g.block} : readable_of(tile, line);
       const LineBlocks blocks((skip + length - 1) / lanes + 1, config_.vectors, g.line_unit);
@@ -164,8 +165,10 @@ class DirectExecutable final : public Executable {
         std::int64_t from = blocks.first(b) * lanes - skip, to = blocks.first(b + 1) * lanes - skip;
         const auto put = [&](std::int64_t first, std::int64_t vectors, std::int64_t skipped,
                              std::int64_t until) {
-          multiply(tile, filters, {line * g.pitch + first, vectors, line, first, skipped, until - first, row},
-                   window, sums, packed, outputs, ahead);
+          multiply(tile, filters,
+                   {line * g.pitch + first, vectors, line, first, skipped, until - first, row, turn}, window,
+                   sums, packed, outputs, ahead);
+          if (turn != 0) row.begun = row.cut;
         };
         if (from < 0) {
           // Whole vectors before the line are nothing's; of one that begins before x, the outputs are done
@@ -223,12 +226,26 @@ class DirectExecutable final : public Executable {
     return fits || config_.stream != 0 ? skip : 0;
   }
 
+  // How many floats behind a line a whole row of y begins whose vectors are turned before they are stored: it
+  // then takes as many as where it begins at a line, and they are read as there. Where x is read as it lies
+  // and begins as y does, vectors that begin at lines of both take less. 0: they are not turned.
+  std::int64_t turned(const OutputTile& tile, const float* window, std::int64_t length, const T* y) const {
+    const DirectGeometry& g = geometry_;
+    const auto place = [](const void* at) {
+      return static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(at) % kCacheLineBytes / sizeof(T));
+    };
+    if (g.cut_lines < 0 || tile.cols != g.output_cols || length % CutLines::kFloats != 0) return 0;
+    const std::int64_t turn = place(y + tile.row * g.output_cols);
+    return config_.staged == 0 && place(window) == turn ? 0 : turn;
+  }
+
   // The positions of one register tile: where they lie in the window, how many vectors, and for outputs that
   // are stored straight from registers the output pixel of the first, how many are skipped and where they
   // end.
   struct Block {
     std::int64_t position, vectors, row, col, skip, outputs;
     CutLines::Row line;  // the lines of the cache that the row begins and ends within
+    std::int64_t turn;   // TileArgs'
   };
 
   // The outputs of a block for the filters of a task, in register tiles.
@@ -248,6 +265,7 @@ class DirectExecutable final : public Executable {
     if (g.straight) {
       to = outputs + output_of(tile, filters, block.row, block.col);
       args.line = block.line;
+      args.turn = block.turn;
       args.y_stride = plane;
       args.y_channels = g.group_filters - first;  // of the register tile and behind it
       args.skip = block.skip;
