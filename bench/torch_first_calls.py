@@ -7,18 +7,19 @@ are imported and nothing else, and each in a second process; and what a call tak
 
 Each way is a process with folders of its own for the caches of inductor, Triton and convtune. "tuned" goes on with the first
 process' caches and --tune seconds of search; its records, exported and imported into an empty folder, are all that "records" has.
-As many run at a time as there are --lanes, each on processors of its own and all on as many, so that seconds are to be
-compared; the GPU is shared. Models go in their order: long ones first. Seconds are from torch.compile to the first answer: what
-importing and making the model take is left out. Times of a call are medians, in turns, while all other processes are stopped, whose
-seconds do not count that: `us` of ten calls that follow each other, `waited_us` of one that is waited for, whose host's part depends
-on the processors that the process has. torchvision's names, timm's (hrnet_w18), yolo11s of ultralytics, and tiny; random weights,
-bf16 and channels last on a GPU.
+As many run at a time as there are --lanes, each on processors of its own and all on as many, so that seconds are to be compared; the GPU is
+shared. Models go in their order: long ones first. Seconds are from torch.compile to the first answer: what importing and making the model
+take is left out; those by what they were spent on are of all of a model's graphs. Times of a call are medians, in turns, while all other
+processes are stopped, whose seconds do not count that: `us` of ten calls that follow each other, `waited_us` of one that is waited for,
+whose host's part depends on the processors that the process has. torchvision's names, timm's (hrnet_w18), yolo11s of ultralytics, and tiny;
+random weights, bf16 and channels last on a GPU.
 """
 
 import argparse
 import contextlib
 import cProfile
 import json
+import logging
 import os
 import pstats
 import shutil
@@ -65,6 +66,23 @@ def built(name, args):
     return model.eval().to(dtype=dtype, memory_format=last), x.to(dtype=dtype, memory_format=last)
 
 
+class Reports(logging.Handler):
+    """The report of each graph, which convtune logs when its layers are decided."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = []
+        logging.getLogger("convtune").addHandler(self)
+        logging.getLogger("convtune").setLevel(logging.INFO)
+
+    def emit(self, record):
+        self.found += [one for one in record.args or () if hasattr(one, "timetable")]
+
+    def seconds(self):
+        phases = list(dict.fromkeys(phase for one in self.found for phase in one.seconds))
+        return {phase: sum(one.seconds.get(phase, 0.0) for one in self.found) for phase in phases}
+
+
 def work(args):
     """One process: the first call's seconds, then microseconds of calls that follow each other, and of calls that are waited for, for
     each line of its input."""
@@ -83,7 +101,9 @@ def work(args):
     said = ""
     with torch.no_grad():
         if args.way == "convtune":
-            import convtune.torch.backend
+            import convtune.torch.backend  # noqa: F401  (registers it)
+
+            reports = Reports()
         wait()
         begin = time.monotonic()
         options = {"triton.cudagraphs": args.device != "cpu"}
@@ -97,10 +117,11 @@ def work(args):
         end = time.monotonic()
         if profile:
             pstats.Stats(profile).dump_stats(args.profile)
-        if args.way == "convtune" and (report := convtune.torch.backend.last_report()) is not None:
-            phases = {**report.seconds, "Dynamo and the rest": end - begin - sum(report.seconds.values())}
-            said = ", ".join(f"{phase} {took:.1f}" for phase, took in phases.items())
-            print(report, flush=True)
+        if args.way == "convtune":
+            phases = reports.seconds()
+            phases["Dynamo and the rest"] = end - begin - sum(phases.values())
+            said = f"{len(reports.found)} graphs: " + ", ".join(f"{phase} {took:.1f}" for phase, took in phases.items())
+            print(*reports.found, sep="\n", flush=True)
         for _ in range(5):
             run(x)
         print(json.dumps({"begin": begin, "end": end, "said": said}), file=answers, flush=True)

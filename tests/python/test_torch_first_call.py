@@ -10,9 +10,10 @@ from torch_compiled_models import OURS, block, compiled, images
 from torch_support import assert_near, count, torch
 
 from convtune._contest import Contest
+from convtune.caches import PLANS
 from convtune.optimize_report import Layer
 from convtune.problem import Problem
-from convtune.torch import backend, rewriting
+from convtune.torch import backend, packed, rewriting
 from convtune.torch.graph import chains, remembered
 from convtune.torch.measure import contests, decide, proof
 from convtune.torch.measure.phases import Phases
@@ -183,6 +184,15 @@ def test_a_second_process_traces_nothing(held, graphs, traced, tmp_path, monkeyp
     first_call()
     first_call()
     assert traced == [1, 1, 1]
+
+
+def test_a_second_process_plans_each_layer_once(held, graphs, tmp_path, monkeypatch):
+    monkeypatch.setenv("CONVTUNE_CACHE_DIR", str(tmp_path))
+    first_call()
+    PLANS.clear()
+    monkeypatch.setattr(packed, "Convolution", lambda *_: pytest.fail("its kernel is loaded again"))
+    first_call()
+    assert [count(graph, *OURS) for graph in graphs] == [0, 3, 3]
 
 
 def test_where_nothing_is_ours_a_second_process_traces_nothing(held, traced, tmp_path, monkeypatch):

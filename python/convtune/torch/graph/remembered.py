@@ -191,7 +191,7 @@ def recalled(key: str, wanted: Wanted, phases: Phases) -> tuple[Remembered, Opti
         return None
     layers = _asked(found.layers)
     with phases("plans and kernels"):
-        rows = known(layers, wanted.min_gain)
+        rows = known(layers, wanted.min_gain, frozenset(line for _, line, _ in found.constants))
     if rows is None or rows != found.rows:
         return None
     for (layer, _), row in zip(layers, rows):

@@ -15,13 +15,14 @@ from typing import Any
 import torch
 
 from ..._contest import Contest, contest
+from ...caches import PLANS
 from ...convolution import Convolution, Plan
 from ...errors import Error, Unsupported
 from ...optimize_report import Layer
 from ...problem import Problem
 from ...progress import ProgressLine, Step
 from ...tuning import search
-from ..run import choice_line, fingerprint
+from ..run import Planned, choice_line, fingerprint
 from .check import check
 from .contests import keep, keep_number, key_of, recall, recall_number
 from .timing import Stopwatch
@@ -106,16 +107,21 @@ def _way(problem: Problem, device: str, make_sides: Callable[[], Any], stopwatch
     return min(ways, key=time_us)
 
 
-def planned_together(layers: list[tuple[Layer, list[Any]]]) -> list[str]:
+def planned_together(layers: list[tuple[Layer, list[Any]]], lines: frozenset[str] = frozenset()) -> list[str]:
     """The plan of each layer in words, or why there is none. The compiled kernels are kept: those of all layers compile at
-    the same time, not one after the other."""
+    the same time, not one after the other. `lines`: of plans that a graph has, whose loaded kernels stay for it."""
 
     def plan(one: tuple[Layer, list[Any]]) -> str:
         problem: Any = one[0].problem
+        device = device_of(one[1][0])
         try:
-            found = Convolution(problem, device_of(one[1][0])).plan
+            convolution = Convolution(problem, device)
+            found = convolution.plan
             if found.algorithm in VENDORS:
-                _plan_of(problem, device_of(one[1][0]))
+                _plan_of(problem, device)
+            elif (line := choice_line(device, problem, problem, found.algorithm, found.config)) in lines:
+                index = -1 if device == "cpu" else one[1][0].device.index
+                PLANS.get_or_make((line, index, 2), lambda: Planned(convolution, problem))
         except Error as why:
             return str(why)
         return f"{found.algorithm} {found.config} {found.source}"

@@ -35,16 +35,19 @@ def _recalled(layers: list[Layer], key: str) -> bool:
     return True
 
 
-def _key(layers: list[tuple[Layer, list[Any]]], min_gain: float) -> str:
+def _key(layers: list[tuple[Layer, list[Any]]], min_gain: float, lines: frozenset[str] = frozenset()) -> str:
     """The key of what is decided of them, by their plans, whose kernels are compiled."""
-    plans = planned_together(layers)
+    plans = planned_together(layers, lines)
     kinds = [(seen[0].kind, layer.calls, plan) for (layer, seen), plan in zip(layers, plans)]
     return key_of(f"graph {kinds} {min_gain}", fingerprint(device_of(layers[0][1][0])), layers[0][1][0].device)
 
 
-def known(layers: list[tuple[Layer, list[Any]]], min_gain: float) -> list[dict[str, Any]] | None:
-    """What was decided of the layers of a graph, a row each; None where that is to be done, for other plans, too."""
-    return recall_layers(_key(layers, min_gain)) if layers else []
+def known(
+    layers: list[tuple[Layer, list[Any]]], min_gain: float, lines: frozenset[str] = frozenset()
+) -> list[dict[str, Any]] | None:
+    """What was decided of the layers of a graph, a row each; None where that is to be done, for other plans, too. `lines`: of
+    the graph's plans."""
+    return recall_layers(_key(layers, min_gain, lines)) if layers else []
 
 
 def _begun(run: Any) -> Thread | None:
