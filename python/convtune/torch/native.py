@@ -211,11 +211,11 @@ LIBRARY: Any = torch.library.Library("convtune", "DEF")  # type: ignore[no-untyp
 _TAGS = (torch.Tag.pt2_compliant_tag, getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order))
 
 
-def define(schema: str, kernel: Any = None, fake: Any = None, **by_key: Any) -> Any:
+def define(schema: str, kernel: Any = None, fake: Any = None, tags: Any = _TAGS, **by_key: Any) -> Any:
     """The operator `convtune::NAME` of that schema, registered. `kernel`: of CPUs and GPUs; `fake`: gives the output
     without its numbers; `by_key`: kernels by other dispatch keys."""
     name = schema.partition("(")[0]
-    LIBRARY.define(schema, tags=_TAGS)
+    LIBRARY.define(schema, tags=tags)
     for key, function in ((("CPU", kernel), ("CUDA", kernel)) if kernel else ()) + tuple(by_key.items()):
         LIBRARY.impl(name, function, key)
     if fake is not None:
@@ -231,7 +231,9 @@ _ready_operator: Any = define(f"conv2d_ready{_ARGUMENTS} -> Tensor?", Autograd=_
 define(f"conv2d_python{_ARGUMENTS} -> Tensor", _telling(_kernel), Autograd=_below)
 _GRADIENTS = "(Tensor dy, Tensor x, Tensor weight, str how) -> (Tensor, Tensor, Tensor)"
 conv_gradients: Any = define(f"conv_gradients{_GRADIENTS}", Autograd=_below)
-conv2d_packed: Any = define("conv2d_packed(Tensor x, Tensor packed, Tensor? residual, str plan) -> Tensor")
+# Its plan decides how all of its tensors lie, and graph/lowering.py asks inductor for that: as traced they might be copied twice.
+_of_plan = _TAGS[0], getattr(torch.Tag, "flexible_layout", _TAGS[1])
+conv2d_packed: Any = define("conv2d_packed(Tensor x, Tensor packed, Tensor? residual, str plan) -> Tensor", tags=_of_plan)
 LIBRARY.impl("conv2d_ready", lambda *arguments: None, "Meta")  # one of the tensors: Python says what is wrong
 
 

@@ -92,11 +92,11 @@ def install() -> None:
     @lowering.register_lowering(conv2d_packed, type_promotion_kind=None)  # type: ignore[untyped-decorator, unused-ignore]
     def lowered(x: Any, packed: Any, residual: Any, plan: str) -> Any:
         problem, own = fields_of(plan)[1], layout_of(plan)
-        if V.graph.cpp_wrapper or own != problem.layout:  # it has no Python; it makes a copy of y
-            return as_operator(x, packed, residual, plan)
-        device, size = x.get_device(), list(output_shape(problem, len(x.get_size()) - 2))
-        y = ir.FixedLayout(device, x.get_dtype(), size, _dense(size, own))
         images = [one for one in (x, residual) if one is not None]
         images = [ir.ExternKernel.require_exact_strides(one, _dense(one.get_size(), own)) for one in images]
+        if V.graph.cpp_wrapper or own != problem.layout:  # it has no Python; it makes a copy of y
+            return as_operator(images[0], packed, None if residual is None else images[1], plan)
+        device, size = x.get_device(), list(output_shape(problem, len(x.get_size()) - 2))
+        y = ir.FixedLayout(device, x.get_dtype(), size, _dense(size, own))
         inputs = [ir.ExternKernel.realize_input(one) for one in (images[0], packed, *images[1:])]
         return ir.TensorBox.create(Call(plan, device.index if device.type == "cuda" else -1, y, inputs))
