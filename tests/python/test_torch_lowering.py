@@ -34,6 +34,14 @@ def is_a_call(code):
     return "bound(" in code and "ops.convtune" not in code
 
 
+def test_what_is_computed_lies_as_the_plan_reads_it_at_once(compiled):
+    """Traced it lies channels first: inductor does not write it so to copy it then."""
+    (x, packed, _, plan), _ = packed_call("cpu", torch.float32, True, adds=False)
+    _, y, code = compiled(lambda x: conv2d_packed(x * 2, packed, None, plan), x.contiguous())
+    assert torch.equal(y, conv2d_packed(x * 2, packed, None, plan)) and y.stride() == x.stride()
+    assert is_a_call(code) and code.count("= empty_strided") == 2
+
+
 @each_device
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("channels_last", [False, True])
