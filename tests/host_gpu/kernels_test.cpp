@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "contract/most_images.h"
+#include "cuda/algorithms/algorithms.h"
 #include "cuda/compile/compile_all.h"
 #include "cuda/launch/sum_pixels_step.h"
 #include "kernel_problems.h"
@@ -330,6 +331,21 @@ TEST(BareResidues, AreStoredToAnyPointers) {
     const Outputs outputs(problem, gpu, *executable);
     EXPECT_EQ(outputs(1, false), outputs(0, false)) << text;
   }
+}
+
+// Residues of a stride that begin each with its own first output, of one image a tile and of several.
+TEST(LateResidues, AreStoredWhereTheyLie) {
+  Backend& gpu = cuda::backend({Device::Kind::cuda, 0});
+  const Algorithm& body = cuda::direct_body_half_sm90();
+  for (const char* text : {"mb3ic64ih14oc72kh3sh2ph1", "mb1ic40ih26iw16oc64kh3sh2ph1 bias=1 residual=1"})
+    for (const TestData data : {TestData::integer, TestData::non_finite}) {
+      const ConvProblem problem =
+          parse_problem(text + std::string(" dtype=bf16 precision=bf16 layout=nhwc dir=bwd_d"));
+      const auto executable = body.build(problem, gpu.info(), body.candidates(problem, gpu.info()).front());
+      Testbed bed(problem, gpu, data, 5, 0);
+      host_gpu_tests::set_mode(modes().front());
+      EXPECT_EQ(host_gpu_tests::fault_of(bed, *executable), "") << text;
+    }
 }
 
 // The gradient of a bias beside a library that has none: exact on integers, in words and by single elements.

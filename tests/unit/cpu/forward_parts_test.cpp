@@ -41,7 +41,7 @@ int64_t place_of(const ConvProblem& a, const ForwardPart& part, const Index& at)
   const int64_t channels = a.c / a.groups, of_group = channels * part.residues();
   const int64_t rest = at.k % of_group, residue = rest / channels;
   const auto along = [](const PartAxis& axis, int64_t position, int64_t r) {
-    const int64_t x = position * axis.stride + r * axis.step - axis.crop;
+    const int64_t x = (position + axis.late(r)) * axis.stride + r * axis.step - axis.crop;
     return x >= 0 && x < axis.extent ? x : -1;
   };
   const int64_t w = along(part.width, at.q, residue % part.width.residues);
@@ -52,6 +52,19 @@ int64_t place_of(const ConvProblem& a, const ForwardPart& part, const Index& at)
                    a.w);
 }
 
+// The problem with positions enough for residues that begin late, and that of an output in it.
+ConvProblem widened(const ForwardPart& part) {
+  ConvProblem wide = part.problem;
+  wide.pad_bottom += part.height.late(0), wide.pad_right += part.width.late(0);
+  return wide;
+}
+Index computed_at(const ConvProblem& a, const ForwardPart& part, Index at) {
+  const int64_t channels = a.c / a.groups, residue = at.k % (channels * part.residues()) / channels;
+  at.p += part.height.late(residue / part.width.residues % part.height.residues);
+  at.q += part.width.late(residue % part.width.residues);
+  return at;
+}
+
 // How many parts there are; each element must be written once, and as the oracle has it.
 std::size_t expect_right(const ConvProblem& a, Cut cut = {},
                          std::vector<ForwardPart> (*cut_up)(const ConvProblem&, Cut) = forward_parts) {
@@ -60,13 +73,13 @@ std::size_t expect_right(const ConvProblem& a, Cut cut = {},
   const std::vector<ForwardPart> parts = cut_up(a, cut);
   std::vector<int> written(static_cast<std::size_t>(a.input_elements()), parts.empty() ? 1 : 0);
   for (const ForwardPart& part : parts) {
-    const ConvProblem& f = part.problem;
+    const ConvProblem &f = part.problem, wide = widened(part);
     validate(f);
     EXPECT_EQ(f.input_elements(), a.output_elements());
     const std::vector<float> weights = gathered(part.weights, w), biases = gathered(part.bias, bias);
     EXPECT_EQ(std::ssize(weights), f.weight_elements());
     EXPECT_EQ(std::ssize(biases), f.k);
-    const std::vector<float> zeros(static_cast<std::size_t>(f.output_elements()));
+    const std::vector<float> zeros(static_cast<std::size_t>(wide.output_elements()));
     for (Index at{}; at.n < a.n; ++at.n)
       for (at.k = 0; at.k < f.k; ++at.k)
         for (at.z = 0; at.z < f.z(); ++at.z)
@@ -79,8 +92,10 @@ std::size_t expect_right(const ConvProblem& a, Cut cut = {},
               }
               if (to < 0) continue;
               ++written.at(static_cast<std::size_t>(to));
+              const int64_t computed =
+                  offset_of(a.layout, computed_at(a, part, at), f.k, wide.z(), wide.p(), wide.q());
               const double got =
-                  cpu::oracle(f, {dy.data(), weights.data(), biases.data(), zeros.data()}, from).value;
+                  cpu::oracle(wide, {dy.data(), weights.data(), biases.data(), zeros.data()}, computed).value;
               const double want =
                   cpu::oracle(a, {nullptr, w.data(), bias.data(), residual.data(), dy.data()}, to).value;
               if (got != want) {
@@ -115,6 +130,7 @@ TEST(ForwardParts, TogetherAreTheGradient) {
     EXPECT_LE(expect_right(a, {.joined = true}), a.groups == 1 ? 2u : 8u) << "rows and columns are one part";
     EXPECT_GE(expect_right(a, {.bare = true}), 1u);
     EXPECT_GE(expect_right(a, {.joined = true, .bare = true}), 1u);
+    EXPECT_GE(expect_right(a, {.joined = true, .bare = true, .tight = true}), 1u);
     EXPECT_GE(expect_right(a, {.bare = true}, tight_parts), 1u);
     if (testing::Test::HasFailure()) return;
   }
@@ -138,6 +154,12 @@ TEST(ForwardParts, OfCommonLayersAreOne) {
   ASSERT_EQ(joined.size(), 1u);
   EXPECT_EQ(key(joined.front().problem), "mb1ic64ih28oc128kh2ph1");
   EXPECT_EQ(joined.front().height.whole, 1) << "of two residues one has both taps";
+  const auto tight = forward_parts(parse_problem("mb1ic64ih14oc32kh3sh2ph1 dir=bwd_d"),
+                                   {.joined = true, .bare = true, .tight = true});
+  ASSERT_EQ(tight.size(), 1u);
+  EXPECT_EQ(tight.front().problem.p(), 7) << "not 8, of which either residue has 7";
+  EXPECT_EQ(tight.front().height.late(0), 1);
+  EXPECT_EQ(tight.front().height.late(1), 0);
   EXPECT_TRUE(forward_parts(parse_problem("mb1ic64ih28oc32kh1sh2 dir=bwd_d")).empty());
   EXPECT_TRUE(forward_parts(parse_problem("mb1ic64ih28oc32kh3sh2dh1 dir=bwd_d")).empty());
   EXPECT_TRUE(forward_parts(parse_problem("mb1ic64ih28oc32kh3")).empty());

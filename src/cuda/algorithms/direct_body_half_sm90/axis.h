@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cuda/tile/arithmetic.h"
+#include "cuda/tile/conv_extents.h"
 
 namespace convtune {
 
@@ -9,6 +10,7 @@ namespace convtune {
 // what a tap reads of a tile are indices of one phase in a row, whatever the stride.
 struct BodyAxis {
   int input, output, filter, stride, dilation, pad;
+  bool begins_late = false;  // some tiles' first output is not the axis' first
   static constexpr int floor_div(int a, int b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }
   constexpr int at(int tap) const { return tap * dilation - pad; }
   constexpr int offset(int tap) const { return floor_div(at(tap), stride); }  // in indices of its phase
@@ -24,9 +26,29 @@ struct BodyAxis {
   // that is outside of the image is zero, on both sides.
   constexpr int shared() const {
     const int most = greater(before(), behind());
-    return before() >= 0 && behind() >= 0 && stride * (output + most - before()) >= input ? most : halo();
+    return !begins_late && before() >= 0 && behind() >= 0 && stride * (output + most - before()) >= input
+               ? most
+               : halo();
   }
 };
+
+// Positions that a residue of uneven ones leaves out before its first output, where positions are too few for
+// residues to begin together (Cut::tight in problem/forward_parts.h).
+constexpr int late_by(int positions, int extent, int stride, int crop, int first) {
+  if (crop <= 0 || positions >= (extent - 1 + crop) / stride + 1) return 0;
+  return ceil_div(greater(crop - first, 0), stride);
+}
+constexpr int late_rows_of(const ConvExtents& a, int residue) {
+  const ConvLies& lies = a.lies;
+  if (!lies.uneven()) return 0;
+  return late_by(a.p, lies.h, lies.stride_h, lies.crop_h,
+                 residue / lies.residues_w % lies.residues_h * lies.step_h);
+}
+constexpr int late_columns_of(const ConvExtents& a, int residue) {
+  const ConvLies& lies = a.lies;
+  if (!lies.uneven()) return 0;
+  return late_by(a.q, lies.w, lies.stride_w, lies.crop_w, residue % lies.residues_w * lies.step_w);
+}
 
 // Frames of the filter, from one on.
 struct BodyFrames {

@@ -70,13 +70,14 @@ struct DirectBodyHalfSm90 {
   constexpr bool pixels_first() const { return !conv.nhwc && !transposes; }
   constexpr BodyAxis vertical() const {
     if (pointwise()) return {1, 1, 1, 1, 1, 0};
-    return {conv.h, conv.p, conv.r, conv.stride_h, conv.dilation_h, conv.pad_top};
+    return {conv.h, conv.p, conv.r, conv.stride_h, conv.dilation_h, conv.pad_top, late_rows_of(conv, 0) > 0};
   }
   constexpr BodyAxis horizontal() const {
     const int pixels = (pixels_first() ? 1 : conv.n) * conv.h * conv.w;
     if (pointwise()) return {pixels, pixels, 1, 1, 1, 0};
     if (folds()) return {conv.w / conv.s, conv.q, 1, 1, 1, 0};
-    return {conv.w, conv.q, conv.s, conv.stride_w, conv.dilation_w, conv.pad_left};
+    return {
+        conv.w, conv.q, conv.s, conv.stride_w, conv.dilation_w, conv.pad_left, late_columns_of(conv, 0) > 0};
   }
   // TMA steps over at most 8 rows; longer strides are an extent of their own, where they divide the image.
   static constexpr int kMostStep = 8;
@@ -186,10 +187,9 @@ struct DirectBodyHalfSm90 {
   }
   constexpr long long tiles() const { return ceil_div(output_tiles(), cluster) * filter_tiles(); }
   struct Corner {
-    int image, row, column, volume, group, filter;  // the filter is one of the set's
-    int set;                                        // the group, or a residue of all channels
-    // Coordinate of the extent that volumes and groups share.
-    constexpr int part() const { return volume + group; }
+    int image, row, column, volume, group, filter;         // the filter is one of the set's
+    int set;                                               // the group, or a residue of all channels
+    constexpr int part() const { return volume + group; }  // coordinate of the extent that both share
   };
   constexpr Corner corner(int tile, int rank) const {
     const int at = tile / filter_tiles() * cluster + rank;
@@ -393,8 +393,7 @@ struct DirectBodyHalfSm90 {
     return smem_bytes() <= smem_per_block && output_tiles() * filter_tiles() < kInt &&
            (tiles() + cluster) * steps() < kInt && 1LL * conv.n * conv.d * conv.h * conv.w < kInt;
   }
-  static constexpr long long kInt = 1LL << 30;
-  static constexpr long long kMostSmem = 227 << 10;  // per block on compute capability 9.0
+  static constexpr long long kInt = 1LL << 30, kMostSmem = 227 << 10;  // the latter of a block on 9.0
 };
 
 }  // namespace convtune

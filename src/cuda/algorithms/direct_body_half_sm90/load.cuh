@@ -77,6 +77,15 @@ struct Arrivals {
   static constexpr int kWeightsEmpty = kEmpty * config.cluster;
 };
 
+// A tile's corner in the positions of x, from which on residues that begin late have theirs.
+template <DirectBodyHalfSm90 config>
+__device__ __forceinline__ DirectBodyHalfSm90::Corner input_corner(int tile, int rank) {
+  DirectBodyHalfSm90::Corner at = config.corner(tile, rank);
+  if constexpr (config.conv.lies.uneven())
+    at.row += late_rows_of(config.conv, at.set), at.column += late_columns_of(config.conv, at.set);
+  return at;
+}
+
 // By one warp, of which one thread does it.
 template <DirectBodyHalfSm90 config>
 __device__ void load_inputs(const MapsOf<config>& maps, unsigned smem, int images) {
@@ -88,7 +97,7 @@ __device__ void load_inputs(const MapsOf<config>& maps, unsigned smem, int image
 #pragma unroll 1
   for (int tile = place.first_tile; tile < place.tiles; tile += place.tile_step) {
     // A cluster's last block may have none: it brings zeros, which nobody stores.
-    const DirectBodyHalfSm90::Corner at = config.corner(tile, place.rank);
+    const DirectBodyHalfSm90::Corner at = input_corner<config>(tile, place.rank);
     const DirectBodyHalfSm90::Frames frames = frames_that_count<config>(tile);
 #pragma unroll 1
     for (int stage = 0; stage < config.stages(); ++stage) {
@@ -158,7 +167,7 @@ __device__ void load_inputs_anywhere(const unsigned short* __restrict__ x,
   Ring<config.input_stages> ring;
 #pragma unroll 1
   for (int tile = place.first_tile; tile < place.tiles; tile += place.tile_step) {
-    const DirectBodyHalfSm90::Corner at = config.corner(tile, place.rank);
+    const DirectBodyHalfSm90::Corner at = input_corner<config>(tile, place.rank);
     const DirectBodyHalfSm90::Frames frames = frames_that_count<config>(tile);
 #pragma unroll 1
     for (int stage = 0; stage < config.stages(); ++stage) {

@@ -55,6 +55,8 @@ struct Store {
     return corner.set * config.set_filters() + corner.filter;
   }
 
+  __device__ static constexpr int set_of(int filter) { return filter / config.set_filters(); }
+
   // The index of a pixel of y, counted through all images: ints where these do.
   static constexpr auto kOne = [] {
     if constexpr (1LL * a.n * a.z * a.p * a.q < DirectBodyHalfSm90::kInt)
@@ -68,7 +70,8 @@ struct Store {
     if constexpr (config.conv.lies.between())  // negative where y has no such pixel
       return config.conv.stored_offset(static_cast<int>(pixel / kPlane), filter,
                                        static_cast<int>(pixel / (a.p * a.q) % a.z),
-                                       static_cast<int>(pixel / a.q % a.p), static_cast<int>(pixel % a.q));
+                                       static_cast<int>(pixel / a.q % a.p) + late_rows_of(a, set_of(filter)),
+                                       static_cast<int>(pixel % a.q) + late_columns_of(a, set_of(filter)));
     return config.nchw ? (1LL * (pixel / kPlane) * a.k + filter) * kPlane + pixel % kPlane
                        : 1LL * pixel * a.k + filter;
   }
@@ -105,8 +108,10 @@ struct Store {
     if (corner.filter + column >= config.set_filters()) return;
     const int residue = filter % kFilters / kResults;
     const int channel = filter / kFilters * kResults + filter % kResults;
-    const int first_w = residue % lies.residues_w * lies.step_w - lies.crop_w;
-    const int first_h = residue / lies.residues_w % lies.residues_h * lies.step_h - lies.crop_h;
+    const int late_w = late_columns_of(a, corner.set), late_h = late_rows_of(a, corner.set);
+    const int first_w = residue % lies.residues_w * lies.step_w - lies.crop_w + late_w * lies.stride_w;
+    const int first_h =
+        residue / lies.residues_w % lies.residues_h * lies.step_h - lies.crop_h + late_h * lies.stride_h;
     const int first_d = residue / (lies.residues_w * lies.residues_h) * lies.step_d - lies.crop_d;
 #pragma unroll 2
     for (int index = thread / kPieces; index < kOutputs; index += 128 / kPieces) {
@@ -325,7 +330,8 @@ struct Store {
       if constexpr (config.cache > 0)
         value = exact_with_cache(x, cache, packed, frame / a.z, filter, row, column, other, frame % a.z);
       else
-        value = exact_output<config>(x, packed, frame / a.z, filter, row, column, other, frame % a.z);
+        value = exact_output<config>(x, packed, frame / a.z, filter, row + late_rows_of(a, corner.set),
+                                     column + late_columns_of(a, corner.set), other, frame % a.z);
       store_element<a.y_type>(y, output, value);
     });
   }
