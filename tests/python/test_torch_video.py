@@ -1,11 +1,15 @@
 """Decoders of video by torch.compile(backend="convtune"): one graph a piece of other caches, whose frames are numbers, and caches that
 hold no more than their own frames."""
 
+from types import SimpleNamespace
+
 import pytest
 from torch_support import torch
 
 import convtune.torch.backend
 from convtune.torch.dynamo import teach
+from convtune.torch.graph import chains
+from convtune.torch.how import How
 
 nn, F = torch.nn, torch.nn.functional
 
@@ -104,3 +108,22 @@ def test_caches_hold_their_frames_alone(last):
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-4)
         assert mine.stride() == theirs.stride()
         assert mine.untyped_storage().nbytes() == mine.numel() * mine.element_size()
+
+
+def test_a_layer_is_described_by_the_examples_sizes():
+    """A contest makes tensors of them, also of a cache whose frames are a symbol."""
+    from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+
+    any_frames = StatelessSymbolicContext([DimDynamic.DYNAMIC if axis == 2 else DimDynamic.STATIC for axis in range(5)])
+    frames = torch.empty(1, 8, 2, 6, 5)
+    with torch._subclasses.FakeTensorMode(shape_env=ShapeEnv()) as mode:
+        cache = mode.from_tensor(frames, symbolic_context=any_frames)
+        assert not isinstance(cache.shape[2], int) and not isinstance(cache.stride()[1], int)
+        x, weight = torch.empty(1, 8, 1, 6, 5), torch.empty(8, 8, 3, 1, 1)
+    node = [SimpleNamespace(meta={"val": one}) for one in (x, weight, cache)]
+    chain = SimpleNamespace(
+        x=node[0], weight=node[1], cache=node[2], residual=None, has_bias=False, linear=False, how=How((1,) * 3, (0,) * 6, (1,) * 3),
+        convolution=SimpleNamespace(name="convolution", args=(None, None, None)), fold=SimpleNamespace(places=(None,) * 3),
+    )  # fmt: skip
+    found = chains._described(chain).cache
+    assert found == ((1, 8, 2, 6, 5), (480, 60, 30, 5, 1)) and all(type(size) is int for part in found for size in part)

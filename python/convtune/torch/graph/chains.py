@@ -56,6 +56,7 @@ def _described(chain: Chain) -> Fused:
     x, weight = chain.x.meta["val"], chain.weight.meta["val"]
     bias: Any = chain.convolution.args[2]
     residual = None if chain.residual is None else chain.residual.meta["val"]
+    cache = None if chain.cache is None else chain.cache.meta["val"]
     bias_type = None
     if chain.has_bias:
         bias_type = bias.meta["val"].dtype if chain.fold.as_they_are else torch.float32
@@ -65,7 +66,7 @@ def _described(chain: Chain) -> Fused:
         x.dtype, x.device, bias_type, replace(chain.how, **geometry),
         None if residual is None else _hints(residual.stride()),
         chain.fold.places[2] is not None, linear=chain.linear,
-        cache=None if chain.cache is None else (tuple(chain.cache.meta["val"].shape), chain.cache.meta["val"].stride()),
+        cache=None if cache is None else (_hints(cache.shape), _hints(cache.stride())),
     )  # fmt: skip
 
 
