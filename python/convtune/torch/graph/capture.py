@@ -65,6 +65,11 @@ def twin(module: GraphModule) -> GraphModule:
     return made
 
 
+def _stride(stride: Any, size: int) -> int:
+    """A stride as a number, which is guarded where anything lies by it."""
+    return stride if isinstance(stride, int) else stride.node.hint if size == 1 else int(stride)  # type: ignore[no-any-return]
+
+
 def fakes_of(inputs: Sequence[Any]) -> tuple[Any, list[Any]]:
     """(the mode of fake tensors in which Dynamo compiles, the inputs as such)."""
     context: Any = torch._guards.TracingContext.get()
@@ -77,6 +82,8 @@ def fakes_of(inputs: Sequence[Any]) -> tuple[Any, list[Any]]:
         source = known.tensor_source if known else None
         of = mode.from_tensor(value, symbolic_context=known, source=source, trace=False)
         shape, strides = (tuple(map(number, sizes)) for sizes in (of.shape, of.stride()))
+        if all(isinstance(size, int) for size in shape):  # a stride that Dynamo has seen change: of one image it means nothing
+            strides = tuple(_stride(stride, size) for stride, size in zip(strides, shape))
         if all(type(size) is type(own) for size, own in zip((*shape, *strides), (*of.shape, *of.stride()))):
             return of
         return of.new_empty_strided(shape, strides)  # of symbols that are numbers by now

@@ -1,6 +1,6 @@
 """Copies that a graph gives back of a part of a tensor: made at once, and as copies.
 
-    y = torch.ops.convtune.kept(x)     # x.clone()
+    y = torch.ops.convtune.kept(x)     # x.clone(), whose axes of one have the strides of a tensor of its own
 
 A decoder of video keeps the last two frames of each layer's input for the next piece: `x[:, :, -2:].clone()`. Where x lies channels
 last these frames lie densely, so that inductor takes the copy for a view, and all of x's frames are held until the next piece: twice
@@ -24,7 +24,15 @@ aten: Any = torch.ops.aten
 _MOST_OF_A_VIEW = 0.75  # of its tensor: a view that is larger stays one
 
 
-kept: Any = define("kept(Tensor x) -> Tensor", torch.clone, torch.clone)
+def _clone(x: Tensor) -> Tensor:
+    """The copy. By a stride that means nothing, the one of a single image, Dynamo would take it for another tensor than a joined
+    cache is, and compile again."""
+    formats = {4: (torch.channels_last,), 5: (torch.channels_last_3d,)}.get(x.dim(), ())
+    lies = next((one for one in (torch.contiguous_format, *formats) if x.is_contiguous(memory_format=one)), torch.preserve_format)
+    return x.clone(memory_format=lies)
+
+
+kept: Any = define("kept(Tensor x) -> Tensor", _clone, _clone)
 
 
 def _holds_more(x: Tensor) -> bool:
