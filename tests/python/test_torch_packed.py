@@ -72,7 +72,24 @@ def test_graphs_share_what_is_packed_alike():
     assert other is not first and torch.equal(first, kept) and not torch.equal(other, kept)
     assert packed(bias) is other
     del other, first
-    assert not any(held() is not None for _, held in folding._shared.values())  # no graph, no copy
+    assert not any(held.memory() is not None for held in folding._shared.values())  # no graph, no copy
+
+
+def test_graphs_that_share_see_what_another_one_packed():
+    """Weights that are exchanged and put back, as averages of training's are, while one of two graphs runs."""
+    w, bias = images(16, 16, 3, 3, device="cpu"), images(16, device="cpu")
+    problem = run.problem_of(torch.empty(2, 16, 9, 8), w, True, (1, 1), (1, 1, 1, 1), (1, 1), 1, "auto", "none", False, torch.float32)
+    packing = Packing(Fold((0, 1, None, None, None, None), 0.0, torch.float32, as_they_are=True), convtune.Convolution(problem, "cpu"))
+    first, second = (folding.Folded([packing], (w, bias)) for _ in range(2))
+    memory = first.tensors[0][0]
+    assert second.tensors[0][0] is memory
+    own, kept = w.data, memory.clone()
+    w.data = own * 2
+    assert first.refresh((w, bias)) and not torch.equal(memory, kept)
+    w.data = own
+    assert second.refresh((w, bias)) and torch.equal(memory, kept)  # it has not run meanwhile, and its weights are as it saw them
+    assert first.refresh((w, bias)) and torch.equal(memory, kept)
+    assert not first.refresh((w, bias)) and not second.refresh((w, bias))  # they do not make each other look again
 
 
 def test_packed_calls_are_planned_anew_when_caches_are_cleared():

@@ -24,8 +24,32 @@ __all__ = ["Fold", "Folded", "Packing", "as_allowed", "folded", "refreshing"]
 _capturing: Any = getattr(torch._C, "_cuda_isCurrentStreamCapturing", lambda: False)
 _raw_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 _HALF_AN_ULP = 2.0**-11  # half an ulp of float16
-# Packed weights by what they are of: a decoder's graphs, of no cache, of one frame and of two, hold one copy, as long as one lives.
-_shared: dict[Any, tuple[Watched, Callable[[], Tensor | None]]] = {}
+
+
+class _Shared:
+    """Packed weights that graphs hold together: a decoder's graphs, of no cache, of one frame and of two. `watched`: of what they
+    are packed now; None where nobody can tell. `graphs`: who reads them; one of them packs them again, for all."""
+
+    def __init__(self, memory: Tensor, sources: tuple[Tensor, ...], gone: Callable[[Any], None]) -> None:
+        self.watched: Watched | None = Watched(sources)
+        self.memory = weakref.ref(memory, gone)
+        self.graphs: weakref.WeakSet[Folded] = weakref.WeakSet()
+
+    def holds(self, sources: tuple[Tensor, ...]) -> bool:
+        return self.watched is not None and self.watched.hold(sources)
+
+    def note(self, sources: tuple[Tensor, ...], own: Folded) -> None:
+        """The weights were packed again, of these sources: the other graphs look again in their next call."""
+        try:
+            self.watched = Watched(sources)
+        except RuntimeError:  # of tensors that were made in inference mode
+            self.watched = None
+        for graph in self.graphs:
+            if graph is not own:
+                graph.look_again()
+
+
+_shared: dict[Any, _Shared] = {}  # by what they are packed of, as long as one graph lives
 
 
 def _scale(variance: Tensor | None, gamma: Tensor | None, eps: float) -> Tensor | None:
@@ -117,19 +141,22 @@ class Packing:
     def fits(self, inputs: Sequence[Any]) -> Tensor | None:
         return self.fold.fits(inputs)
 
+    def sources(self, inputs: Sequence[Any]) -> tuple[Tensor, ...]:
+        return tuple(inputs[at] for at in self.fold.places if at is not None)
+
     def of(self, inputs: Sequence[Any]) -> tuple[Tensor]:
         """The memory of another graph that holds the same, or new memory."""
-        sources = tuple(inputs[at] for at in self.fold.places if at is not None)
+        sources = self.sources(inputs)
         own = tuple(None if at is None else id(inputs[at]) for at in self.fold.places)
         key = replace(self.fold, places=own), self.packing, _raw_stream(sources[0].get_device()) if sources[0].is_cuda else 0
         found = _shared.get(key)
-        memory = found and found[1]()
-        if memory is not None and found[0].hold(sources):  # type: ignore[index]
+        memory = found and found.memory()
+        if memory is not None and found.holds(sources):  # type: ignore[union-attr]
             return (memory,)
         memory = torch.empty(max(self.convolution.packed_bytes, 1), dtype=torch.uint8, device=sources[0].device)
         if self.fold.places[2] is None:  # what a norm's training changes is counted elsewhere
             with contextlib.suppress(RuntimeError):  # of tensors that were made in inference mode
-                _shared[key] = Watched(sources), weakref.ref(memory, lambda _: _shared.pop(key, None))
+                memory.shared = _shared[key] = _Shared(memory, sources, lambda _: _shared.pop(key, None))  # type: ignore[attr-defined]
         self.renew([memory], inputs)
         return (memory,)
 
@@ -146,6 +173,13 @@ def _counters(means: Sequence[Tensor]) -> list[Tensor]:
     tables = (one for one in gc.get_objects() if type(one) is dict and "running_mean" in one)
     counters = [one.get("num_batches_tracked") for one in tables if id(one["running_mean"]) in known]
     return [one for one in counters if isinstance(one, Tensor)]
+
+
+class _Changed:
+    """Stands for what a graph has seen where that says no more what its memory holds."""
+
+    def hold(self, tensors: tuple[Tensor, ...]) -> bool:
+        return False
 
 
 class Folded:
@@ -168,10 +202,18 @@ class Folded:
             """Memory of its own, since renewing writes to it: a bias that is float32 already comes back as it is."""
             return memory.clone() if memory is not None and id(memory) in own else memory
 
-        self._watched = self._watch(inputs)  # before, so that a change meanwhile is seen by the next call
+        self._watched: Watched | _Changed | None = self._watch(inputs)  # before, so that a change meanwhile is seen by the next call
         with torch.inference_mode(False), torch.no_grad():  # everything that is kept is for calls in any mode
             self.tensors: list[Any] = [tuple(map(apart, fold.of(inputs))) for fold in folds]
             self.fits = _fit(folds, inputs)
+        self._shared = [getattr(memory[0], "shared", None) for memory in self.tensors]
+        for shared in self._shared:
+            if shared is not None:
+                shared.graphs.add(self)
+
+    def look_again(self) -> None:
+        """Makes the next call see whether the memory still holds: another graph wrote to what both read."""
+        self._watched = self._watched and _Changed()
 
     def hold(self, inputs: Sequence[Any]) -> bool:
         """True where the memory still holds; nothing is changed."""
@@ -184,8 +226,12 @@ class Folded:
             return False
         watched = self._watch(inputs)
         with torch.inference_mode(False), torch.no_grad():
-            for fold, memory in zip(self.folds, self.tensors):
-                fold.renew(memory, inputs)
+            for fold, memory, shared in zip(self.folds, self.tensors, self._shared):
+                if shared is None:
+                    fold.renew(memory, inputs)
+                elif not shared.holds(sources := fold.sources(inputs)):  # type: ignore[union-attr]
+                    fold.renew(memory, inputs)
+                    shared.note(sources, self)
             if not (self.tensors[0][0].is_cuda and _capturing()):  # which takes no question to the device
                 self.fits = _fit(self.folds, inputs)
         self._watched = watched
