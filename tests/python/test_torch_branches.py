@@ -173,6 +173,25 @@ def test_rows_in_half_precision_are_channels_last_inside(as_it_is, monkeypatch, 
         assert (y[name].float() - one.float()).abs().max() < 0.05
 
 
+class Framed(nn.Module):
+    """Overlapping parts of what it convolves, by strides, as a short-time Fourier transform takes them."""
+
+    def __init__(self):
+        super().__init__()
+        self.convolution = nn.Conv1d(4, 4, 3, padding=1)
+
+    def forward(self, x):
+        y = self.convolution(x)
+        return y.as_strided((2, 4, 15, 4), (128, 32, 2, 1)) * 2
+
+
+def test_rows_that_are_read_by_strides_lie_as_they_are(as_it_is, monkeypatch):
+    monkeypatch.setattr("convtune.torch.graph.capture._DEVICES", ("cpu",))
+    model, x = Framed().eval().bfloat16(), torch.rand(2, 4, 32).bfloat16()
+    with torch.no_grad():
+        assert (compiled(model)(x).float() - model(x).float()).abs().max() < 0.05
+
+
 def test_many_parts_are_left_in_a_row(as_it_is, monkeypatch):
     graph = graph_of(Stages(), torch.rand(1, 4, 32))
     monkeypatch.setattr("convtune.torch.graph.branches._MOST_PARTS", 8)
