@@ -3,6 +3,7 @@ streams that wait for each other. The graph that inductor would be given runs as
 
 import contextlib
 import gc
+import operator
 import weakref
 from types import SimpleNamespace
 
@@ -84,6 +85,18 @@ class Split(nn.Module):
         low, high = torch.split(x, 2, 1)
         largest, at = torch.max(high, 1, keepdim=True)
         return self.a(low) + self.b(x), largest * self.a(torch.cat([largest, largest], 1)), at
+
+
+class Halves(nn.Module):
+    """A split before the branches, as detectors have it, of which one part each reads, and one comes behind."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.a, self.b = nn.Conv2d(4, 6, 1), nn.Conv2d(2, 4, 3, padding=1), nn.Conv2d(2, 4, 3, padding=1)
+
+    def forward(self, x):
+        one, other, last = self.first(x).chunk(3, 1)
+        return torch.cat([self.a(one), self.b(other), last], 1)
 
 
 @pytest.fixture(autouse=True)
@@ -198,7 +211,8 @@ def test_many_parts_are_left_in_a_row(as_it_is, monkeypatch):
     assert cut(graph) == []
 
 
-@pytest.mark.parametrize("model, size", [(Stages(), (1, 4, 32)), (Inner(), (1, 4, 8, 8)), (Split(), (2, 4, 8, 8)), (Gated(), (1, 4, 8, 8))])
+@pytest.mark.parametrize("model, size", [(Stages(), (1, 4, 32)), (Inner(), (1, 4, 8, 8)), (Split(), (2, 4, 8, 8)), (Gated(), (1, 4, 8, 8)),
+                                         (Halves(), (2, 4, 8, 8))])
 def test_parts_give_what_the_whole_gives(as_it_is, model, size):
     x = torch.rand(size)
     fast = compiled(model)
@@ -206,9 +220,16 @@ def test_parts_give_what_the_whole_gives(as_it_is, model, size):
         whole = fast(x)
         with Beside() as asked:
             parts = fast(x)
-    assert asked.forks == {Stages: 2, Inner: 1, Split: 1, Gated: 0}[type(model)]
+    assert asked.forks == {Stages: 2, Inner: 1, Split: 1, Gated: 0, Halves: 1}[type(model)]
     for one, other in zip(*map(torch.utils._pytree.tree_leaves, (whole, parts))):
         assert torch.equal(one, other) and one.stride() == other.stride()
+
+
+@pytest.mark.parametrize("model, size", [(Split(), (2, 4, 8, 8)), (Halves(), (2, 4, 8, 8))])
+def test_a_list_and_its_elements_are_of_one_part(as_it_is, model, size):
+    part = {node: at for at, nodes in enumerate(nodes for step in cut(graph_of(model, torch.rand(size))) for nodes in step) for node in nodes}
+    elements = [node for node in part if node.target is operator.getitem]
+    assert len(elements) >= 3 and all(part[node] == part[node.args[0]] for node in elements)
 
 
 def test_parts_by_inductor():

@@ -66,9 +66,6 @@ def _branches(source: Node, nodes: Sequence[Node], work: dict[Node, float]) -> l
         at = branch.get(node)
         if at is not None and (work[node] > 0 or any(one in needed and branch[one] == at for one in node.users)):
             needed.add(node)
-    for node in nodes:  # an element of several is no tensor of its own
-        if node.target is operator.getitem and node.args[0] in needed:
-            needed.add(node)
     found: list[list[Node]] = [[] for _ in range(count)]
     for node in nodes:
         at = branch.get(node)
@@ -105,6 +102,17 @@ def _fork(nodes: Sequence[Node], work: dict[Node, float]) -> tuple[list[Node], l
     return None
 
 
+def _with_elements(steps: list[list[list[Node]]]) -> list[list[list[Node]]]:
+    """The steps, with each element of a list (of a split's) beside the list: a part answers with tensors alone."""
+    home = {node: nodes for step in steps for nodes in step for node in nodes}
+    for node in list(home):
+        source = node.args[0] if node.target is operator.getitem else None
+        if source in home and home[source] is not home[node]:
+            home[node].remove(node)
+            home[source].insert(home[source].index(source) + 1, node)
+    return [left for step in steps if (left := [nodes for nodes in step if nodes])]
+
+
 def cut(graph: Graph) -> list[list[list[Node]]]:
     """The graph's nodes as steps in the order in which they can run, each of one list, or of several whose nodes do not depend on
     each other. Empty where no step has several, and where there are more lists than a first call can wait for."""
@@ -116,6 +124,7 @@ def cut(graph: Graph) -> list[list[list[Node]]]:
         steps += [[before], branches] if before else [branches]
     if steps and nodes:
         steps.append([nodes])
+    steps = _with_elements(steps)
     return steps if sum(map(len, steps)) <= _MOST_PARTS else []
 
 
