@@ -163,7 +163,8 @@ CONVTUNE_API convtune_status convtune_set_cpu_executor(const convtune_cpu_execut
 CONVTUNE_API convtune_status convtune_share_openmp_threads(int32_t share);
 /* For work that runs on other streams beside convolutions: what this thread launches from now on takes at
  * most that share of a GPU's multiprocessors, where a kernel's blocks go from tile to tile; above 0, and 1 is
- * all of them. Plans, machine code and results, to the bit, stay what they are. */
+ * all of them; `convtune.graphed`, which sets shares for branches, leaves 1. Plans, machine code and results,
+ * to the bit, stay what they are. */
 CONVTUNE_API convtune_status convtune_set_gpu_share(double share);
 
 /* A convolution planned once and run often. Immutable: any number of threads may run it. It may be freed

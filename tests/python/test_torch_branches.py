@@ -205,6 +205,35 @@ def test_rows_that_are_read_by_strides_lie_as_they_are(as_it_is, monkeypatch):
         assert (compiled(model)(x).float() - model(x).float()).abs().max() < 0.05
 
 
+@torch.library.custom_op("convtune_tests::scanned", mutates_args=())
+def scanned(x: torch.Tensor) -> torch.Tensor:
+    assert x.is_contiguous()
+    return x.float().cumsum(-1).to(x.dtype)
+
+
+@scanned.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+class Scanned(nn.Module):
+    """Another one's operator behind a convolution, as state-space models have it."""
+
+    def __init__(self):
+        super().__init__()
+        self.convolution = nn.Conv1d(4, 4, 3, padding=1)
+
+    def forward(self, x):
+        return scanned(torch.relu(self.convolution(x)).contiguous()) * 2
+
+
+def test_rows_for_operators_of_others_lie_as_they_are(as_it_is, monkeypatch):
+    monkeypatch.setattr("convtune.torch.graph.capture._DEVICES", ("cpu",))
+    model, x = Scanned().eval().bfloat16(), torch.rand(2, 4, 32).bfloat16()
+    with torch.no_grad():
+        assert (compiled(model)(x).float() - model(x).float()).abs().max() < 0.1
+
+
 def test_many_parts_are_left_in_a_row(as_it_is, monkeypatch):
     graph = graph_of(Stages(), torch.rand(1, 4, 32))
     monkeypatch.setattr("convtune.torch.graph.branches._MOST_PARTS", 8)

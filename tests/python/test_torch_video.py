@@ -151,3 +151,19 @@ def test_a_layer_is_described_by_the_examples_sizes():
     )  # fmt: skip
     found = chains._described(chain).cache
     assert found == ((1, 8, 2, 6, 5), (480, 60, 30, 5, 1)) and all(type(size) is int for part in found for size in part)
+
+
+def test_sequences_of_any_length_stay_of_any(graphs):
+    """Joined and padded to one length, which no convolution of volumes reads."""
+    class Padded(nn.Conv1d):
+        def forward(self, x, before):
+            joined = torch.cat([before, x], 2)
+            return super().forward(F.pad(joined, (0, 64 - joined.shape[2])))
+
+    model, before = Padded(8, 8, 3).eval(), torch.rand(1, 8, 1)
+    compiled = torch.compile(model, backend="convtune", options={"convtune.force": True})
+    with torch.no_grad():
+        for length in range(10, 40, 3):
+            x = torch.rand(1, 8, length)
+            torch.testing.assert_close(compiled(x, before), model(x, before), rtol=1e-4, atol=1e-4)
+    assert len(graphs) <= 2

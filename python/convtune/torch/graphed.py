@@ -165,7 +165,7 @@ class Graphed:
             self._record()
             if beside.forks:
                 outcome = _contest(in_a_row.replay, self._recording.replay, self._device)
-        except RuntimeError:  # of a recording that some kernel does not take on several streams
+        except Exception:  # parts are an attempt: what one of them, or a recording of several streams, refuses costs the attempt
             _log.warning("branches of a graph are recorded in a row: beside each other they could not be", exc_info=True)
         if not outcome.accepted:
             self._beside, self._recording = contextlib.nullcontext(), in_a_row

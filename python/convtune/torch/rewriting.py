@@ -182,8 +182,8 @@ def rewritten(
         folded, constants, of = _add_constants(traced, taken, inputs)
     for (chain, line), own in zip(taken, constants):
         chain.put(traced.graph, rewrite(traced.graph, chain, own, line))
-    join_channels_last(traced.graph)
     traced.graph.eliminate_dead_code()
+    join_channels_last(traced.graph)
     entries = traced.graph.find_nodes(op="placeholder")
     read = [at for at, node in enumerate(entries) if node.users or not is_static(at)]
     for at in set(range(len(entries))).difference(read):

@@ -159,6 +159,12 @@ def _is_static(node: Node) -> bool:
     return all(isinstance(size, int) for size in node.meta["val"].shape)
 
 
+def _asks_how_it_lies(call: Any) -> bool:
+    """True of what would read other numbers, or fail, where its tensors lie otherwise: strides by number, and others' operators."""
+    own = not isinstance(call, torch._ops.OpOverload) or call.namespace in ("aten", "prims", "convtune")
+    return not own or call in (aten.as_strided.default, aten.view_as_real.default, aten.view_as_complex.default)
+
+
 def _entries(graph: Graph) -> list[int]:
     """The inputs that are to be turned: images or rows of a graph of fixed sizes that convolves them, or what is made of them,
     as NCHW; rows of dense convolutions alone."""
@@ -172,8 +178,8 @@ def _entries(graph: Graph) -> list[int]:
     calls = [node.target for node in graph.nodes if node.op == "call_function"]
     if any(getattr(getattr(call, "_schema", None), "is_mutable", False) for call in calls):
         return []  # a value that is written to an input would be written to its copy
-    if aten.as_strided.default in calls:
-        return []  # what lies otherwise would give it other numbers
+    if any(_asks_how_it_lies(call) for call in calls):
+        return []
     convolutions = graph.find_nodes(op="call_function", target=aten.convolution.default)
     axes = len(convolutions[0].args[3]) if convolutions else 0  # type: ignore[arg-type]
     dense = all(node.args[8] == 1 for node in convolutions)

@@ -14,6 +14,7 @@ __all__ = ["Frames", "fix_frames", "frames_of", "number"]
 
 aten: Any = torch.ops.aten
 _PADS = (torch.nn.functional.pad, torch._C._nn.pad)
+_CONVOLUTIONS = (torch.nn.functional.conv3d, torch.conv3d)
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,8 @@ def fix_frames(graph: Graph) -> None:
     is padded to numbers after it was joined is joined to a cache; a video of any length stays of any length."""
     for node in graph.nodes:
         if node.op != "call_function" or node.target not in _PADS or not isinstance(node.args[0], Node):
+            continue
+        if not node.users or any(user.target not in _CONVOLUTIONS for user in node.users):
             continue
         padded, joined = (one.meta.get("example_value") for one in (node, node.args[0]))
         if node.args[0].target in (torch.cat, torch.concat) and isinstance(joined, Tensor) and isinstance(padded, Tensor):
