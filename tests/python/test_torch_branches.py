@@ -8,45 +8,16 @@ import weakref
 from types import SimpleNamespace
 
 import pytest
-from torch_support import count, on_gpu, torch
+from torch_branched import Stages, compiled, graph_of
+from torch_support import on_gpu, torch
 
 import convtune.torch.backend  # noqa: F401  (registers it)
 from convtune.torch import beside
 from convtune.torch import graphed as torch_graphed
 from convtune.torch.beside import Beside
 from convtune.torch.graph.branches import cut, products
-from convtune.torch.packed import conv2d_packed
 
 nn = torch.nn
-functional = torch.nn.functional
-
-
-def leaky(x):
-    return functional.leaky_relu(x, 0.1)
-
-
-class Block(nn.Module):
-    def __init__(self, taps):
-        super().__init__()
-        self.first, self.second = (nn.Conv1d(8, 8, taps, padding=taps // 2) for _ in range(2))
-
-    def forward(self, x):
-        return self.second(leaky(self.first(leaky(x)))) + x
-
-
-class Stages(nn.Module):
-    """As a vocoder's: blocks of several filter sizes on one value, twice."""
-
-    def __init__(self):
-        super().__init__()
-        self.before, self.behind = nn.Conv1d(4, 8, 3, padding=1), nn.Conv1d(8, 2, 3, padding=1)
-        self.stages = nn.ModuleList(nn.ModuleList(Block(taps) for taps in (3, 5, 7)) for _ in range(2))
-
-    def forward(self, x):
-        x = self.before(x)
-        for blocks in self.stages:
-            x = sum(block(x) for block in blocks) / len(blocks)
-        return {"sound": torch.tanh(self.behind(leaky(x))), "last": x}
 
 
 class Inner(nn.Module):
@@ -111,26 +82,6 @@ def as_it_is(monkeypatch):
     monkeypatch.setattr("torch._inductor.compile_fx.compile_fx", lambda module, inputs, **_: module)
 
 
-def compiled(model, **options):
-    own = {"convtune.force": True, "convtune.beside": True, **options}
-    return torch.compile(model.eval().requires_grad_(False), backend="convtune", options=own)
-
-
-def graph_of(model, *inputs):
-    """The rewritten graph."""
-    found = []
-
-    def look(graph):
-        found.append(graph)
-        return cut(graph)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("convtune.torch.graph.branches.cut", look)
-        with torch.no_grad():
-            compiled(model)(*inputs)
-    return found[0]
-
-
 def convolutions(steps):
     return [[sum(products(node) > 0 for node in nodes) for nodes in step] for step in steps]
 
@@ -165,73 +116,6 @@ def test_blocks_on_one_value_are_branches(as_it_is):
 def test_what_are_branches(as_it_is, model, size, expected):
     found = [one for one in convolutions(cut(graph_of(model, torch.rand(size)))) if one != [0]]
     assert found == [one for one in expected if one != [0]]
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_rows_in_half_precision_are_channels_last_inside(as_it_is, monkeypatch, dtype):
-    monkeypatch.setattr("convtune.torch.graph.capture._DEVICES", ("cpu",))
-    model, x = Stages().eval().to(dtype), torch.rand(2, 4, 32).to(dtype)
-    graph = graph_of(model, x)
-    plans = [node.args[-1] for node in graph.find_nodes(op="call_function", target=conv2d_packed)]
-    half = dtype is torch.bfloat16
-    assert len(plans) == 14 and all(("layout=nhwc" in plan) == half for plan in plans)
-    assert count(graph, torch.ops.aten.clone.default) == (3 if half else 0)  # where it begins, and two outputs
-    fast = compiled(model)
-    with torch.no_grad():
-        expected, y = model(x), fast(x)
-        with Beside():
-            z = fast(x)
-    for name, one in expected.items():
-        assert y[name].stride() == z[name].stride() == one.stride() and torch.equal(y[name], z[name])
-        assert (y[name].float() - one.float()).abs().max() < 0.05
-
-
-class Framed(nn.Module):
-    """Overlapping parts of what it convolves, by strides, as a short-time Fourier transform takes them."""
-
-    def __init__(self):
-        super().__init__()
-        self.convolution = nn.Conv1d(4, 4, 3, padding=1)
-
-    def forward(self, x):
-        y = self.convolution(x)
-        return y.as_strided((2, 4, 15, 4), (128, 32, 2, 1)) * 2
-
-
-def test_rows_that_are_read_by_strides_lie_as_they_are(as_it_is, monkeypatch):
-    monkeypatch.setattr("convtune.torch.graph.capture._DEVICES", ("cpu",))
-    model, x = Framed().eval().bfloat16(), torch.rand(2, 4, 32).bfloat16()
-    with torch.no_grad():
-        assert (compiled(model)(x).float() - model(x).float()).abs().max() < 0.05
-
-
-@torch.library.custom_op("convtune_tests::scanned", mutates_args=())
-def scanned(x: torch.Tensor) -> torch.Tensor:
-    assert x.is_contiguous()
-    return x.float().cumsum(-1).to(x.dtype)
-
-
-@scanned.register_fake
-def _(x):
-    return torch.empty_like(x)
-
-
-class Scanned(nn.Module):
-    """Another one's operator behind a convolution, as state-space models have it."""
-
-    def __init__(self):
-        super().__init__()
-        self.convolution = nn.Conv1d(4, 4, 3, padding=1)
-
-    def forward(self, x):
-        return scanned(torch.relu(self.convolution(x)).contiguous()) * 2
-
-
-def test_rows_for_operators_of_others_lie_as_they_are(as_it_is, monkeypatch):
-    monkeypatch.setattr("convtune.torch.graph.capture._DEVICES", ("cpu",))
-    model, x = Scanned().eval().bfloat16(), torch.rand(2, 4, 32).bfloat16()
-    with torch.no_grad():
-        assert (compiled(model)(x).float() - model(x).float()).abs().max() < 0.1
 
 
 def test_many_parts_are_left_in_a_row(as_it_is, monkeypatch):

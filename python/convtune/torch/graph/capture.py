@@ -178,12 +178,11 @@ def _entries(graph: Graph) -> list[int]:
     calls = [node.target for node in graph.nodes if node.op == "call_function"]
     if any(getattr(getattr(call, "_schema", None), "is_mutable", False) for call in calls):
         return []  # a value that is written to an input would be written to its copy
-    if any(_asks_how_it_lies(call) for call in calls):
-        return []
     convolutions = graph.find_nodes(op="call_function", target=aten.convolution.default)
     axes = len(convolutions[0].args[3]) if convolutions else 0  # type: ignore[arg-type]
-    dense = all(node.args[8] == 1 for node in convolutions)
-    if not (axes == 2 or (axes == 1 and dense)) or not all(is_turned(node.args[0]) for node in convolutions):  # type: ignore[arg-type]
+    # Rows are turned when they are traced already, images before.
+    rows = all(node.args[8] == 1 for node in convolutions) and not any(map(_asks_how_it_lies, calls))
+    if not (axes == 2 or (axes == 1 and rows)) or not all(is_turned(node.args[0]) for node in convolutions):  # type: ignore[arg-type]
         return []
     weights = {node.args[1] for node in convolutions}
     places = graph.find_nodes(op="placeholder")
