@@ -8,10 +8,10 @@
 A step is zero_grad, forward under bf16 autocast, cross entropy, backward, SGD with momentum, on synthetic images (or volumes:
 unet3d, of --depth) with random labels. Ways: eager and compiled (PyTorch's default mode), channels first and last; backend:
 torch.compile(backend="convtune"); compiled_graphs, compiled_first_graphs and backend_graphs, the same in mode="reduce-overhead", if they
-are asked for (a replay allocates nothing, so the memory of those is 0); ours, as optimize left the eager model that lies channels last; ours compiled: that model
+are asked for; ours, as optimize left the eager model that lies channels last; ours compiled: that model
 through torch.compile. Each is a process of its own (turns.py); they compile at the same time, in the order of --models and
 --ways, measure to choose by alone on the GPU, and take turns in steps. The memory of a way is PyTorch's allocator at the peak of
-a step. What the --deadline keeps from being ready is left out, and said. Gradients of the first step and losses of the first
+a step, with what CUDA graphs keep. What the --deadline keeps from being ready is left out, and said. Gradients of the first step and losses of the first
 four are held against eager's in float32 (step_answers.py): dropouts and stochastic depth are off for that. yolo11m (the mean
 square of its outputs is the loss) needs ultralytics, sd_unet diffusers; the others torchvision; nothing is downloaded.
 """
@@ -27,6 +27,7 @@ import tempfile
 import time
 
 from step_answers import compared, gradients_of, said, without_chance
+from torch_model_numbers import peak_mib
 from turns import AT_ONCE, Turn, Worker, make_ready
 
 START = time.monotonic()
@@ -182,13 +183,8 @@ def work(args):
     if is_exact:
         del model, run, optimizer, inputs
         return turn.answer(facts)
-    if device.type == "cuda" and not graphs:
-        wait(device)
-        torch.cuda.reset_peak_memory_stats(device)
-        step(run, optimizer)
-        wait(device)
-        facts["mib"] = torch.cuda.max_memory_allocated(device) / 2**20
     if device.type == "cuda":
+        facts["mib"] = peak_mib(lambda: step(run, optimizer))
         torch.cuda.empty_cache()
     if way == "backend":
         report = sys.modules["convtune.torch.backend"].last_report()

@@ -1,4 +1,4 @@
-"""bench/step_answers.py: what it says of a step's gradients and losses."""
+"""bench/step_answers.py: what it says of a step's gradients and losses; and the memory of a call, by bench/torch_model_numbers.py."""
 
 import sys
 from pathlib import Path
@@ -7,6 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
+import torch_model_numbers  # noqa: E402
 from step_answers import compared, gradients_of, without_chance  # noqa: E402
 
 
@@ -45,3 +46,13 @@ def test_gradients_are_samples_and_chance_is_off() -> None:
     model(x).sum().backward()
     weight, bias = gradients_of(model)
     assert 40_000 <= weight.numel() <= 1 << 16 and bias.numel() == 300
+
+
+def test_the_memory_of_graphs_is_counted(monkeypatch):
+    """A replay allocates nothing: what its pool keeps beside what is allocated is a way's, too."""
+    pools = [(0, 0), (0, 1), (1, 0)]
+    segments = [{"segment_pool_id": pool, "total_size": 8 << 20, "allocated_size": 2 << 20} for pool in pools]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    for name, answer in (("reset_peak_memory_stats", None), ("synchronize", None), ("max_memory_allocated", 10 << 20), ("memory_snapshot", segments)):
+        monkeypatch.setattr(torch.cuda, name, lambda answer=answer: answer)
+    assert torch_model_numbers.peak_mib(lambda: None) == 22
