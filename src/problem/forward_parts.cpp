@@ -68,8 +68,8 @@ std::vector<AxisPart> parts_of(const Axis& a, Cut cut, bool tight) {
     AxisPart part = placed(a, {0, a.stride, taps_of(0), period, dilation});
     part.lies.whole = a.filter % a.stride;
     const int64_t positions = (a.size - 1) / a.stride + 1;
-    if (cut.tight && part.lies.crop > 0 && positions < (a.size - 1 + part.lies.crop) / a.stride + 1) {
-      part.lies.tight = true;
+    if (cut.late && part.lies.crop > 0 && positions < (a.size - 1 + part.lies.crop) / a.stride + 1) {
+      part.lies.begins_late = true;
       part.after =
           std::max<int64_t>(positions + part.dilation * (part.taps - 1) - a.outputs - part.before, 0);
     }
@@ -132,7 +132,7 @@ std::vector<ForwardPart> all_parts(const ConvProblem& a, Cut cut, bool tight) {
   if (a.direction != Direction::backward_data) return {};
   const std::array<Axis, 3> axes = axes_of(a);
   const auto of_axis = [&](const Axis& axis, bool joined) {
-    return parts_of(axis, {.joined = joined, .bare = cut.bare, .tight = cut.tight}, tight);
+    return parts_of(axis, {.joined = joined, .bare = cut.bare, .late = cut.late}, tight);
   };
   const bool one_group = a.groups == 1;
   const std::vector<AxisPart> depths = of_axis(axes[0], false),
@@ -169,7 +169,7 @@ int64_t Gathering::source_of(int64_t i) const {
 }
 
 int64_t PartAxis::late(int64_t residue) const {
-  return tight ? (std::max<int64_t>(crop - residue * step, 0) + stride - 1) / stride : 0;
+  return begins_late ? (std::max<int64_t>(crop - residue * step, 0) + stride - 1) / stride : 0;
 }
 
 bool ForwardPart::is_whole() const {

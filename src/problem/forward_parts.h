@@ -30,8 +30,8 @@ struct Gathering {
 // filter's first tap, unless that is 0.
 struct PartAxis {
   std::int64_t residues = 1, stride = 1, crop = 0, extent = 1, whole = 0, step = 1;
-  bool tight = false;
-  // Positions before a residue's first output, which the part does not have where it is tight.
+  bool begins_late = false;
+  // Positions before a residue's first output, which the part does not have where residues begin late.
   std::int64_t late(std::int64_t residue) const;
   bool operator==(const PartAxis&) const = default;
 };
@@ -50,11 +50,11 @@ struct ForwardPart {
 
 // How a problem is cut into parts. `joined`: rows and columns of one group are one part each, some of whose
 // residues lack the first tap, for kernels that leave it out; with `grouped` columns of several groups, too;
-// without `rows` columns alone. `tight`: of those, residues have as many positions as the longest has
+// without `rows` columns alone. `late`: of those, residues have as many positions as the longest has
 // outputs, and begin each with its first (PartAxis::late()). `bare`: residues without a tap are no part, and
 // somebody else writes them (met_residues()).
 struct Cut {
-  bool joined = false, grouped = false, bare = false, rows = true, tight = false;
+  bool joined = false, grouped = false, bare = false, rows = true, late = false;
 };
 
 // The parts of a backward data problem; together they write each element of dx once, but for bare residues.

@@ -102,11 +102,12 @@ std::shared_ptr<const KernelExecutable::Kernels> KernelExecutable::load(const La
   // Never destroyed: at exit the driver may be gone.
   auto& slots = *once([] { return new std::map<std::string, Slot>; });
   Slot* slot = nullptr;
+  const CompileJob job = compile_job(plan, plan.configs.front());
+  const std::string name =
+      fmt::format("{} {} {}", index, job.kernels[LaunchPlan::kRun], job.kernels[LaunchPlan::kPack]);
   {
     const std::lock_guard lock(mutex);
-    const CompileJob job = compile_job(plan, plan.configs.front());
-    slot =
-        &slots[fmt::format("{} {} {}", index, job.kernels[LaunchPlan::kRun], job.kernels[LaunchPlan::kPack])];
+    slot = &slots[name];
   }
   const std::lock_guard lock(slot->mutex);  // others compile meanwhile
   std::shared_ptr<const Kernels> kernels = slot->shared.lock();

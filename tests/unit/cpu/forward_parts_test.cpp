@@ -130,7 +130,7 @@ TEST(ForwardParts, TogetherAreTheGradient) {
     EXPECT_LE(expect_right(a, {.joined = true}), a.groups == 1 ? 2u : 8u) << "rows and columns are one part";
     EXPECT_GE(expect_right(a, {.bare = true}), 1u);
     EXPECT_GE(expect_right(a, {.joined = true, .bare = true}), 1u);
-    EXPECT_GE(expect_right(a, {.joined = true, .bare = true, .tight = true}), 1u);
+    EXPECT_GE(expect_right(a, {.joined = true, .bare = true, .late = true}), 1u);
     EXPECT_GE(expect_right(a, {.bare = true}, tight_parts), 1u);
     if (testing::Test::HasFailure()) return;
   }
@@ -155,7 +155,7 @@ TEST(ForwardParts, OfCommonLayersAreOne) {
   EXPECT_EQ(key(joined.front().problem), "mb1ic64ih28oc128kh2ph1");
   EXPECT_EQ(joined.front().height.whole, 1) << "of two residues one has both taps";
   const auto tight = forward_parts(parse_problem("mb1ic64ih14oc32kh3sh2ph1 dir=bwd_d"),
-                                   {.joined = true, .bare = true, .tight = true});
+                                   {.joined = true, .bare = true, .late = true});
   ASSERT_EQ(tight.size(), 1u);
   EXPECT_EQ(tight.front().problem.p(), 7) << "not 8, of which either residue has 7";
   EXPECT_EQ(tight.front().height.late(0), 1);

@@ -33,7 +33,7 @@ struct BodyAxis {
 };
 
 // Positions that a residue of uneven ones leaves out before its first output, where positions are too few for
-// residues to begin together (Cut::tight in problem/forward_parts.h).
+// residues to begin together (Cut::late in problem/forward_parts.h).
 constexpr int late_by(int positions, int extent, int stride, int crop, int first) {
   if (crop <= 0 || positions >= (extent - 1 + crop) / stride + 1) return 0;
   return ceil_div(greater(crop - first, 0), stride);

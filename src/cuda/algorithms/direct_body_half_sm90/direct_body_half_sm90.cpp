@@ -16,7 +16,7 @@ class DirectBodyHalfSm90Algorithm final : public DirectBodyHalf {
 
  private:
   bool stores_between() const override { return true; }
-  Cut cut() const override { return {.joined = true, .bare = true, .tight = true}; }
+  Cut cut() const override { return {.joined = true, .bare = true, .late = true}; }
   ChannelsLast channels_last() const override { return {.x = true}; }
   ChannelsLast channels_last_of(const ConvProblem& a) const override {
     return {.x = plain(Computed{a}).conv.nhwc};
