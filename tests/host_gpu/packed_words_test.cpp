@@ -74,7 +74,7 @@ void expect_words(std::string_view name, const char* text) {
   }
 }
 
-// What the flag says, in memory that was not 0, of a filter of which one weight is infinite.
+// The flag, in memory that was not 0, of a filter of which one weight is infinite.
 unsigned flag_of(std::string_view name, const char* text) {
   Backend& gpu = cuda::backend({Device::Kind::cuda, 0});
   const auto own = own_algorithms();
@@ -94,7 +94,7 @@ unsigned flag_of(std::string_view name, const char* text) {
   return words.back();
 }
 
-// Where no weight meets padding an infinity is an infinity: nothing needs to be computed again.
+// An infinity is an infinity where no weight meets padding: nothing needs to be computed again.
 TEST(PackedWords, FlagInfinitiesThatMeetPadding) {
   host_gpu_tests::set_mode(host_gpu_tests::device_words() + "late watch");
   for (const char* const name : {"direct_body_half_sm90", "implicit_gemm_half_sm90"}) {

@@ -1,23 +1,13 @@
 """torch.compile(backend="convtune") and 3-D convolutions: frames that are joined and padded become operands of one operator."""
 
 import pytest
+from torch_causal import Causal
 from torch_support import torch
 
 import convtune.torch.backend
 from convtune.torch import packed
 
 nn, F = torch.nn, torch.nn.functional
-
-
-class Causal(nn.Conv3d):
-    """Over time alone, which a CPU's own kernels compute."""
-
-    def forward(self, x, cache=None):
-        front = 2
-        if cache is not None:
-            x = torch.cat([cache, x], dim=2)
-            front -= cache.shape[2]
-        return super().forward(F.pad(x, (0, 0, 0, 0, front, 0)))
 
 
 class Block(nn.Module):

@@ -4,6 +4,7 @@ hold no more than their own frames."""
 from types import SimpleNamespace
 
 import pytest
+from torch_causal import Causal
 from torch_support import torch
 
 import convtune.torch.backend
@@ -12,15 +13,6 @@ from convtune.torch.graph import chains
 from convtune.torch.how import How
 
 nn, F = torch.nn, torch.nn.functional
-
-
-class Causal(nn.Conv3d):
-    def forward(self, x, cache=None):
-        front = 2
-        if cache is not None:
-            x = torch.cat([cache, x], dim=2)
-            front -= cache.shape[2]
-        return super().forward(F.pad(x, (0, 0, 0, 0, front, 0)))
 
 
 class Decoder(nn.Module):

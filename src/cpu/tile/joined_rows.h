@@ -16,7 +16,7 @@ struct WaitingLine {
   float* at = nullptr;  // in y; null: none waits
   std::int64_t begun = 0, filled = 0;
 
-  // Where the next float belongs.
+  // The place of the next float.
   const float* next() const { return at == nullptr ? nullptr : at + filled; }
   void store(const float* floats) {
     if (at != nullptr) std::copy(floats + begun, floats + filled, at + begun);

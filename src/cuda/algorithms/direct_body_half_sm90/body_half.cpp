@@ -17,7 +17,7 @@ using Kernel = DirectBodyHalfSm90;
 
 constexpr int kMostInputStages = 4, kMostWeightStages = 8;
 
-// Where weights stay in shared memory, each block has one tile of the filters.
+// A block has one tile of the filters where weights stay in shared memory.
 int unit_of(const Kernel& kernel) {
   return kernel.cluster * (kernel.weights_stay() ? kernel.filter_tiles() : 1);
 }
