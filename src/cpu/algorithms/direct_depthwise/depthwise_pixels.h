@@ -82,7 +82,7 @@ class DepthwisePixels {
       compute_vectors(task, first, std::min(first + together, vectors), buffered ? &lines : nullptr);
   }
 
-  // The frame that all pixels of a task have in common: y's memory and the vectors of channels are the caller's.
+  // The frame of all pixels of a task: y's memory and the vectors of channels are the caller's.
   PixelArgs<T> args_of(const DepthwiseTask<T>& task) const {
     const ConvProblem& a = problem_;
     const DepthwiseGeometry& g = geometry_;

@@ -41,7 +41,7 @@ class WinogradDecomposed : public WinogradExecutable {
                const Outputs<float>& outputs) const override;
   void begin(float* memory) const override;
   void end(float* memory) const override;
-  // One for each output channel of a group, where y begins within a line of the cache and goes past the caches.
+  // One for each output channel of a group, where y begins within a line and goes past the caches.
   JoinedRows* joined_rows(float* memory) const;
   void add_pieces(const WinogradRun& run, std::vector<WinogradPiece>& pieces) const;
   std::int64_t product_step(std::int64_t width) const {
