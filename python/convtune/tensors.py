@@ -6,7 +6,9 @@ PyTorch is imported by whoever made the tensors; this file is not imported witho
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -17,7 +19,9 @@ from .convolution import Convolution
 from .errors import InvalidArgument
 from .memory import HostMemory
 
-__all__ = ["allowed_precision", "check_like", "current_stream", "describe", "pack", "packed_weights", "renew", "seen"]
+__all__ = [
+    "allowed_precision", "between_reads", "check_like", "current_stream", "describe", "pack", "packed_weights", "renew", "seen",
+]  # fmt: skip
 
 _float32 = torch.float32
 _raw_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
@@ -104,6 +108,19 @@ def pack_into(memory: torch.Tensor, convolution: Convolution, w: torch.Tensor, b
     convolution.pack_raw(w.data_ptr(), 0 if bias is None else bias.data_ptr(), memory.data_ptr(), stream)
 
 
+@contextlib.contextmanager
+def between_reads(memory: torch.Tensor) -> Iterator[None]:
+    """Surrounds writes to packed weights that any stream may read, and replays of CUDA graphs, which ask nobody: what was
+    launched before has read them, and what is launched afterwards finds them written. The host waits for both, once for each
+    change of weights. While a CUDA graph is recorded nothing is waited for: the writes are the graph's own."""
+    if not memory.is_cuda or torch.cuda.is_current_stream_capturing():
+        yield
+        return
+    torch.cuda.synchronize(memory.device)
+    yield
+    torch.cuda.current_stream(memory.device).synchronize()
+
+
 def _of_a_compiled_graph(index: int, stream: int) -> bool:
     """True in the run before torch.compile records a CUDA graph. Its memory is of the graph's pool, and PyTorch raises
     an error where any of it is kept."""
@@ -125,7 +142,7 @@ def renew(w: torch.Tensor, whatever: bool = False) -> None:
             continue
         if whatever or not entry.holds_for(w, bias):
             of_w, of_bias = seen(w), None if bias is None else seen(bias)
-            with torch.no_grad():
+            with torch.no_grad(), between_reads(entry.memory):
                 pack_into(entry.memory, entry.convolution, w, bias)
             entry.of_w, entry.of_bias = of_w, of_bias
 

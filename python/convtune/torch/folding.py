@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
+import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import Any
@@ -16,13 +18,12 @@ import torch
 from torch import Tensor
 
 from ..convolution import Convolution
-from ..tensors import allowed_precision, pack_into
+from ..tensors import allowed_precision, between_reads, pack_into
 from .watched import Watched
 
 __all__ = ["Fold", "Folded", "Packing", "as_allowed", "folded", "refreshing"]
 
 _capturing: Any = getattr(torch._C, "_cuda_isCurrentStreamCapturing", lambda: False)
-_raw_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 _HALF_AN_ULP = 2.0**-11  # half an ulp of float16
 
 
@@ -50,6 +51,15 @@ class _Shared:
 
 
 _shared: dict[Any, _Shared] = {}  # by what they are packed of, as long as one graph lives
+_writing = threading.Lock()  # of two threads one packs, and the other one finds it done
+
+
+def _after_fork() -> None:
+    global _writing
+    _writing = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _scale(variance: Tensor | None, gamma: Tensor | None, eps: float) -> Tensor | None:
@@ -148,7 +158,7 @@ class Packing:
         """The memory of another graph that holds the same, or new memory."""
         sources = self.sources(inputs)
         own = tuple(None if at is None else id(inputs[at]) for at in self.fold.places)
-        key = replace(self.fold, places=own), self.packing, _raw_stream(sources[0].get_device()) if sources[0].is_cuda else 0
+        key = replace(self.fold, places=own), self.packing
         found = _shared.get(key)
         memory = found and found.memory()
         if memory is not None and found.holds(sources):  # type: ignore[union-attr]
@@ -203,7 +213,7 @@ class Folded:
             return memory.clone() if memory is not None and id(memory) in own else memory
 
         self._watched: Watched | _Changed | None = self._watch(inputs)  # before, so that a change meanwhile is seen by the next call
-        with torch.inference_mode(False), torch.no_grad():  # everything that is kept is for calls in any mode
+        with self._writes(inputs):
             self.tensors: list[Any] = [tuple(map(apart, fold.of(inputs))) for fold in folds]
             self.fits = _fit(folds, inputs)
         self._shared = [getattr(memory[0], "shared", None) for memory in self.tensors]
@@ -221,21 +231,33 @@ class Folded:
         return watched is not None and watched.hold(self._sources(inputs))
 
     def refresh(self, inputs: Sequence[Any]) -> bool:
-        """Makes it hold again; whether it did not."""
+        """Makes it hold again; whether it did not. A CUDA graph that is recorded writes to nothing that others read: where the
+        answer is True, it does not hold yet."""
         if self.hold(inputs):
             return False
-        watched = self._watch(inputs)
-        with torch.inference_mode(False), torch.no_grad():
+        recorded = self._sources(inputs)[0].is_cuda and _capturing()
+        if recorded and self.is_known:
+            return True
+        with self._writes(inputs):
+            if self.hold(inputs):  # by now: another thread was faster
+                return True
+            watched = self._watch(inputs)
             for fold, memory, shared in zip(self.folds, self.tensors, self._shared):
                 if shared is None:
                     fold.renew(memory, inputs)
                 elif not shared.holds(sources := fold.sources(inputs)):  # type: ignore[union-attr]
                     fold.renew(memory, inputs)
                     shared.note(sources, self)
-            if not (self.tensors[0][0].is_cuda and _capturing()):  # which takes no question to the device
+            if not recorded:  # which takes no question to the device
                 self.fits = _fit(self.folds, inputs)
-        self._watched = watched
+            self._watched = watched
         return True
+
+    @contextlib.contextmanager
+    def _writes(self, inputs: Sequence[Any]) -> Iterator[None]:
+        """Surrounds writes to what is kept, for calls in any mode, on any stream."""
+        with _writing, torch.inference_mode(False), torch.no_grad(), between_reads(self._sources(inputs)[0]):
+            yield
 
     @property
     def is_known(self) -> bool:
@@ -261,10 +283,17 @@ def refreshing(
 ) -> Callable[..., Any]:
     """The function that torch.compile calls: the packed weights follow the model's. On a GPU the look at hundreds of
     tensors takes none of the device's time where it comes after the launch; what was launched with old weights is
-    launched again. Where their type has not the digits for the norms in them, Dynamo's graph runs as it is."""
+    launched again. Where their type has not the digits for the norms in them, or a CUDA graph is recorded before they were packed
+    again, Dynamo's graph runs as it is."""
+
+    def follow(*inputs: Any) -> Any:
+        """Behind a change of weights."""
+        stale = folded.is_known and not folded.hold(inputs)
+        return (original if stale or not folded.fits else compiled)(*inputs)
 
     def run(*inputs: Any) -> Any:
-        folded.refresh(inputs)
+        if folded.refresh(inputs):
+            return follow(*inputs)
         return (compiled if folded.fits else original)(*inputs)
 
     def run_first(*inputs: Any) -> Any:
@@ -274,7 +303,7 @@ def refreshing(
         if not folded.refresh(inputs):
             return y
         del y  # a CUDA graph writes where the last outputs were
-        return (compiled if folded.fits else original)(*inputs)
+        return follow(*inputs)
 
     return run_first if may_run_twice else run
 
