@@ -7,12 +7,12 @@
 
 A step is zero_grad, forward under bf16 autocast, cross entropy, backward, SGD with momentum, on synthetic images (or volumes:
 unet3d, of --depth) with random labels. Ways: eager and compiled (PyTorch's default mode), channels first and last; backend:
-torch.compile(backend="convtune"); compiled_graphs, compiled_first_graphs and backend_graphs, the same in mode="reduce-overhead", if they
-are asked for; ours, as optimize left the eager model that lies channels last; ours compiled: that model
+torch.compile(backend="convtune"); compiled_graphs, compiled_first_graphs and backend_graphs, the same in mode="reduce-overhead", and
+rewritten, rewritten_graphs, convtune's graph whether or not it is proven as a whole, if they are asked for; ours, as optimize left the eager model that lies channels last; ours compiled: that model
 through torch.compile. Each is a process of its own (turns.py); they compile at the same time, in the order of --models and
 --ways, measure to choose by alone on the GPU, and take turns in steps. The memory of a way is PyTorch's allocator at the peak of
 a step, with what CUDA graphs keep. What the --deadline keeps from being ready is left out, and said. Gradients of the first step and losses of the first
-four are held against eager's in float32 (step_answers.py): dropouts and stochastic depth are off for that. yolo11m (the mean
+four are held against eager's in float32 (step_answers.py), and each way's kernels are profiled at the end: dropouts and stochastic depth are off for that. yolo11m (the mean
 square of its outputs is the loss) needs ultralytics, sd_unet diffusers; the others torchvision; nothing is downloaded.
 """
 
@@ -27,12 +27,13 @@ import tempfile
 import time
 
 from step_answers import compared, gradients_of, said, without_chance
-from torch_model_numbers import peak_mib
+from torch_model_numbers import kernels_of, peak_mib
 from turns import AT_ONCE, Turn, Worker, make_ready
 
 START = time.monotonic()
 WAYS = ("eager", "eager_first", "backend", "compiled", "compiled_first", "ours", "ours_compiled")  # who is short is soon ready
 GRAPHS = "_graphs"  # mode="reduce-overhead": not among them by default
+ASKED = ("rewritten", *(f"{way}{GRAPHS}" for way in ("backend", "compiled", "compiled_first", "rewritten")))  # nor are these
 THEIRS = ("compiled", "compiled_first", "eager", "eager_first", "compiled_graphs", "compiled_first_graphs")
 EXACT = "exact"  # no way to be timed
 
@@ -165,8 +166,9 @@ def work(args):
         report, kept = model.convtune_report, model.convtune_report.kept
         if way == "ours_compiled":
             turn.leave()
-    if way == "backend":
-        run = convtunes(model, turn, {"convtune.budget": args.budget, **graphs})
+    if way in ("backend", "rewritten"):
+        unproven = {"convtune.whole": False} if way == "rewritten" else {}
+        run = convtunes(model, turn, {"convtune.budget": args.budget, **unproven, **graphs})
     elif way.removesuffix("_first").endswith("compiled"):
         run = compiled(model, turn, graphs)
     else:
@@ -186,7 +188,7 @@ def work(args):
     if device.type == "cuda":
         facts["mib"] = peak_mib(lambda: step(run, optimizer))
         torch.cuda.empty_cache()
-    if way == "backend":
+    if way in ("backend", "rewritten"):
         report = sys.modules["convtune.torch.backend"].last_report()
     if report is not None:
         print(f"{args.models[0]} {args.way}\n{report}", flush=True)
@@ -196,7 +198,11 @@ def work(args):
                 count, saved = facts["won"].get(layer.problem.direction, (0, 0.0))
                 facts["won"][layer.problem.direction] = count + layer.calls, saved + layer.calls * (layer.pytorch_us - layer.convtune_us)
     turn.answer(facts)
-    for _ in sys.stdin:
+    for line in sys.stdin:
+        if line.strip() == "kernels":
+            found = kernels_of(lambda: step(run, optimizer), 3)
+            turn.answer([[name[:120], round(times, 1), round(us, 1)] for name, (times, us, _) in found.items()])
+            continue
         samples, end = [], time.monotonic() + args.seconds
         step(run, optimizer)
         while time.monotonic() < end or len(samples) < 3:
@@ -244,6 +250,9 @@ def measured(name, batch, workers, args):
         for one in alive if turn % 2 == 0 else alive[::-1]:
             if turn == 0 or time.monotonic() - START < args.deadline:
                 one.samples += one.ask("time", time.monotonic() + 60) or []
+    for one in alive:
+        if time.monotonic() - START < args.deadline:
+            one.row["kernels"] = one.ask("kernels", time.monotonic() + 60) or []
     ways = {one.way: {"ms": statistics.median(one.samples), **one.row, "answers": answers.get(one.way)} for one in alive if one.samples}
     for way, one in ways.items():
         print(f"{name} {way}: {one['ms']:.2f} ms, {said(one['answers']) if one['answers'] else 'answers not compared'}", flush=True)
@@ -254,7 +263,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", default=["convnext_tiny", "resnet50"],
                         help="torchvision's names, unet3d and tiny, each with :BATCH where not --batch")  # fmt: skip
-    parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=[*WAYS, *(f"{way}{GRAPHS}" for way in WAYS[2:5])])
+    parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=[*WAYS, *ASKED])
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--size", type=int, default=224)
     parser.add_argument("--depth", type=int, default=128, help="of a volume, each way")

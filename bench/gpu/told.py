@@ -59,9 +59,26 @@ def training(file):
                   f"{f'won {won}; ' if won else ''}{one.get('said', '')}"[:330])
             if one.get("answers"):
                 print(f"   {said(one['answers'])}")
+        kernels(row["ways"])
         tables = [one["table"] for way, one in row["ways"].items() if "table" in one]
         lines = [line for table in tables[:1] for line in table.splitlines() if line.strip()]
         print("\n".join(f"  {line[:140]}" for line in lines[-24:]))
+
+
+def kernels(ways):
+    """What the GPU does in a step, by way; and where the ways differ most from the first of them: microseconds, times, kernel."""
+    from torch_model_numbers import kinds_of
+
+    found = {way: {name: (times, us) for name, times, us in one["kernels"]} for way, one in ways.items() if one.get("kernels")}
+    for way, own in found.items():
+        kinds = kinds_of({name: (times, us, 0.0) for name, (times, us) in own.items()})
+        print(f"{way:15} busy {sum(us for _, us in own.values()) / 1e3:.2f} ms in {sum(times for times, _ in own.values()):.0f} kernels: "
+              + ", ".join(f"{kind} {ms:.2f}" for kind, ms in kinds.items()))
+    for way, own in list(found.items())[1:]:
+        other = next(iter(found.values()))
+        more = {name: own.get(name, (0, 0.0))[1] - other.get(name, (0, 0.0))[1] for name in {**own, **other}}
+        for name in sorted(more, key=lambda one: -abs(more[one]))[:9]:
+            print(f"   {way} {more[name]:+8.0f} us {own.get(name, (0, 0))[0] - other.get(name, (0, 0))[0]:+5.0f} times {name[:95]}")
 
 
 def first(file):
