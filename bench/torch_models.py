@@ -30,7 +30,12 @@ START = time.monotonic()
 WAYS = ("eager", "graphs", "convtune", "recorded", "graphed", "frozen", "compile")
 OURS = ("convtune", "graphed", "optimize")
 CONTIGUOUS = "_nchw"  # behind the name of a way: its tensors are not channels last
+LAUNCHED = "_launched"  # behind convtune: without CUDA graphs, as backend="convtune" is by default
 GRAPHS = {"triton.cudagraphs": True}
+
+
+def is_ours(way):
+    return way.removesuffix(CONTIGUOUS).removesuffix(LAUNCHED) in OURS
 
 
 def built(name, args):
@@ -141,8 +146,8 @@ def way_of(way, model, inputs, args, turn):
     if way == "graphed":
         return convtune.graphed(model, inputs, args.budget, whole=args.whole)
     options = {"convtune.budget": args.budget, "convtune.whole": args.whole, **GRAPHS}
-    if hasattr(model, "part"):
-        del options["triton.cudagraphs"]  # its outputs are kept for the next frame
+    if hasattr(model, "part") or way.endswith(LAUNCHED):  # the part's outputs are kept for the next frame
+        del options["triton.cudagraphs"]
     return compiled(backend="convtune", options=options)
 
 
@@ -182,7 +187,7 @@ def work(args):
         error, same = errors(exact, inputs, y)
         seconds = ", ".join(f"{name} {after:.1f} s" for name, after in seconds)
         facts |= {"seconds": seconds, "error": error, "same_top1": same, "queued_us": queued}
-        if args.way.removesuffix(CONTIGUOUS) in OURS:
+        if is_ours(args.way):
             from convtune.torch.backend import last_report
 
             report = getattr(compiled, "convtune_report", None) or last_report()
@@ -213,7 +218,7 @@ def look(worker, most):
     row["kernels"] = worker.ask("kernels", time.monotonic() + 60) or {}
     print(f"{worker.name} {worker.way} after {time.monotonic() - START:.0f} s: {row['seconds']}; error "
           f"{row['error']:.2e}; us and times a call:")  # fmt: skip
-    if worker.way.removesuffix(CONTIGUOUS) in (*OURS, "frozen"):
+    if is_ours(worker.way) or worker.way == "frozen":
         for kernel, (times, us, idle) in list(row["kernels"].items())[:most]:
             print(f"{us:8.1f} {times:5.1f} {idle:6.1f}  {kernel[:150]}")
     us, idle = (sum(one[at] for one in row["kernels"].values()) for at in (1, 2))
@@ -252,7 +257,8 @@ def main():
     parser.add_argument(
         "--models", default=",".join(MODELS), help="comma-separated, each with :BATCH where not its own"
     )
-    parser.add_argument("--ways", default=",".join(WAYS), help="comma-separated; optimize, too; with _nchw behind it: not channels last")
+    parser.add_argument("--ways", default=",".join(WAYS), help="comma-separated; optimize, too; with _nchw behind it: not channels last; convtune_launched: "
+                        "without CUDA graphs")
     parser.add_argument("--type", default="bfloat16", choices=("bfloat16", "float16", "float32"))
     parser.add_argument("--size", type=int, default=224)
     parser.add_argument("--budget", type=float, default=0, help="seconds of search a model")

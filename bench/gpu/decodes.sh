@@ -11,7 +11,7 @@ models=${1:-wan,hunyuan,ltx}
 rm -rf "$out/decodes"
 # shellcheck disable=SC2086
 within "$(left 5)" decodes.log "$python" "$root/bench/torch_models.py" --models "$models" \
-  --ways eager,optimize,compile,convtune,eager_nchw,compile_nchw,convtune_nchw --together --no-whole \
+  --ways eager,optimize,compile,convtune_launched,convtune,eager_nchw,compile_nchw,convtune_nchw --together --no-whole \
   --calls 3 --rounds 2 --top 40 --json "$out/decodes" --deadline "$(left 25)" "$@" ${MORE:-}
 told models "$out/decodes" decodes.log
 exit "$code"

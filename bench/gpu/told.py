@@ -36,7 +36,7 @@ def models(folder):
                   f"{row['busy_us']:.0f} in {sum(one[0] for one in row['kernels'].values()):.0f} kernels, {row['peak_mib']} MiB, error "
                   f"{row['error']:.1e}; ms: {' '.join(f'{kind[:4]} {ms:.2f}' for kind, ms in kinds.items())}"
                   + (f"; longer {row['longer_us'] / 1e3:.1f} ms {row['longer_peak_mib']} MiB" if "longer_us" in row else ""))
-        for way in ("optimize", "graphed", "convtune"):
+        for way in ("optimize", "graphed", "convtune", "convtune_launched"):
             for kernel, (times, us, _) in list(ways.get(way, {}).get("kernels", {}).items())[:6]:
                 print(f"   {way} {us:8.1f} us {times:5.1f} times {kernel[:90]}")
     if late:
