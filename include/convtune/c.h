@@ -225,6 +225,52 @@ CONVTUNE_API convtune_status convtune_run_tensors(const convtune_convolution* co
                                                   const convtune_tensors* tensors, const void* packed,
                                                   void* stream);
 
+/* A pair: y = x + second(act(first(act(x)))) in one kernel, for two convolutions over positions of as many
+ * filters as channels, with a stride of 1 and as much padding as keeps the positions; x and y are [n][t][c],
+ * in half precision. convtune/pair.h says it all. On GPUs of compute capability 9.0; on other devices
+ * CONVTUNE_UNSUPPORTED, as where a tile does not fit. */
+typedef enum convtune_pair_activation {
+  CONVTUNE_PAIR_LEAKY_RELU = 0, /* slope: below 0 */
+  CONVTUNE_PAIR_SNAKE = 1       /* v + scale * sin(alpha * v)^2, with numbers a channel */
+} convtune_pair_activation;
+typedef struct convtune_pair_problem {
+  size_t struct_size;
+  int64_t n, c, t;                           /* batch, channels, positions */
+  int64_t first_taps, dilation, second_taps; /* taps are odd; the dilation is the first convolution's */
+  int32_t dtype, activation;                 /* CONVTUNE_F16 or CONVTUNE_BF16; in front of both */
+  float slope;
+  int32_t reserved; /* 0 */
+} convtune_pair_problem;
+#define CONVTUNE_PAIR_PROBLEM_INIT \
+  { sizeof(convtune_pair_problem), 1, 32, 1, 1, 1, 1, CONVTUNE_BF16, 0, 0, 0 }
+/* Device pointers: weights are [C][C][taps] and biases [C] of the problem's type, a bias may be null; floats
+ * [C] where the activation has them. */
+typedef struct convtune_pair_weights {
+  size_t struct_size;
+  const void *first, *first_bias, *second, *second_bias;
+  const float *first_alpha, *first_scale, *second_alpha, *second_scale;
+} convtune_pair_weights;
+#define CONVTUNE_PAIR_WEIGHTS_INIT \
+  { sizeof(convtune_pair_weights), 0, 0, 0, 0, 0, 0, 0, 0 }
+
+/* Planned once, run often, by any number of threads; freed as a convolution is. */
+typedef struct convtune_pair convtune_pair;
+/* `config`: null, and the one that should be fastest is taken. Compiles, and never measures. */
+CONVTUNE_API convtune_status convtune_pair_plan(const convtune_pair_problem* problem, const char* device,
+                                                const char* config, convtune_pair** pair);
+CONVTUNE_API void convtune_pair_free(convtune_pair* pair); /* null: nothing happens */
+/* {"pair": ..., "device": ..., "config": ..., "us": ..., "packed_order": ..., "configs": [...]}: `us` is an
+ * estimate; all configs, the one that should be fastest first. */
+CONVTUNE_API convtune_status convtune_pair_json(const convtune_pair* pair, convtune_text* json);
+/* As convtune_packed_bytes, convtune_pack and convtune_run. x and y begin at multiples of 16 bytes and do not
+ * overlap. */
+CONVTUNE_API size_t convtune_pair_packed_bytes(const convtune_pair* pair); /* null: 0 */
+CONVTUNE_API convtune_status convtune_pair_pack(const convtune_pair* pair,
+                                                const convtune_pair_weights* weights, void* packed,
+                                                void* stream);
+CONVTUNE_API convtune_status convtune_pair_run(const convtune_pair* pair, const void* x, const void* packed,
+                                               void* y, void* stream);
+
 /* Called between the steps of a search or of a measurement, from the thread that called convtune_tune or
  * convtune_bench; anything but 0 stops it cleanly (what a search measured is kept, and the next one resumes).
  * eta_seconds: left, as far as is known. The callback must return: a thread that ends in it takes the process

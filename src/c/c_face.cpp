@@ -3,16 +3,14 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
-#include <cstring>
 #include <functional>
 #include <limits>
-#include <new>
 #include <nlohmann/json.hpp>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "c/status.h"
 #include "c/structs.h"
 #include "convtune/c.h"
 #include "convtune/cases.h"
@@ -32,80 +30,6 @@ namespace convtune::c {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-// Text that convtune_error_text() returns: `said` is `words`, or a constant where there is no memory for
-// words.
-thread_local std::string words;
-thread_local const char* said = "";
-
-convtune_status fail(convtune_status status, const char* text) noexcept {
-  try {
-    words = text;
-    said = words.c_str();
-  } catch (const std::bad_alloc&) {
-    said = "there is not enough memory, not even to say for what";
-  }
-  return status;
-}
-
-convtune_status status_of(ErrorKind kind) {
-  switch (kind) {
-    case ErrorKind::invalid_argument:
-      return CONVTUNE_INVALID_ARGUMENT;
-    case ErrorKind::unsupported:
-      return CONVTUNE_UNSUPPORTED;
-    case ErrorKind::no_device:
-      return CONVTUNE_NO_DEVICE;
-    case ErrorKind::io:
-      return CONVTUNE_IO;
-    case ErrorKind::device_lost:
-      return CONVTUNE_DEVICE_LOST;
-    case ErrorKind::internal:
-      break;
-  }
-  return CONVTUNE_INTERNAL;
-}
-
-// Keeps the words of the exception that is being handled, and returns its status.
-convtune_status fail_of_exception() noexcept {
-  try {
-    throw;
-  } catch (const Error& error) {
-    return fail(status_of(error.kind()), error.what());
-  } catch (const std::bad_alloc&) {
-    return fail(CONVTUNE_OUT_OF_MEMORY, "there is not enough memory");
-  } catch (const std::length_error&) {  // a container asked for more than any memory
-    return fail(CONVTUNE_OUT_OF_MEMORY, "there is not enough memory");
-  } catch (const std::exception& error) {
-    return fail(CONVTUNE_INTERNAL, error.what());
-  } catch (...) {
-    return fail(CONVTUNE_INTERNAL, "something was thrown that is no exception of the standard library's");
-  }
-}
-
-template <typename Body>
-convtune_status guarded(const Body& body) noexcept {
-  try {
-    body();
-    return CONVTUNE_OK;
-  } catch (...) {
-    return fail_of_exception();
-  }
-}
-
-// A function that makes text: `body` returns it.
-template <typename Body>
-convtune_status text_of(convtune_text* text, const char* name, const Body& body) noexcept {
-  if (text) *text = {nullptr, 0};
-  return guarded([&] {
-    require(text, name);
-    const std::string made = body();
-    auto* const data = static_cast<char*>(std::malloc(made.size() + 1));
-    if (!data) throw std::bad_alloc();
-    std::memcpy(data, made.c_str(), made.size() + 1);
-    *text = {data, made.size()};
-  });
-}
 
 // A name may hold any bytes: what is no UTF-8 is replaced rather than thrown at.
 std::string dumped(const Json& json) {
@@ -149,7 +73,7 @@ const char* convtune_version(void) {
   return CONVTUNE_VERSION;
 }
 const char* convtune_error_text(void) {
-  return said;
+  return error_text();
 }
 
 const char* convtune_activation_usage(int32_t activation) {

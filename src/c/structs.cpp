@@ -16,6 +16,8 @@ namespace {
 constexpr std::size_t kLargest = 4096;  // no struct of any version: what struct_size says is garbage
 
 const convtune_problem kProblem = CONVTUNE_PROBLEM_INIT;
+const convtune_pair_problem kPairProblem = CONVTUNE_PAIR_PROBLEM_INIT;
+const convtune_pair_weights kPairWeights = CONVTUNE_PAIR_WEIGHTS_INIT;
 const convtune_tensors kTensors = CONVTUNE_TENSORS_INIT;
 const convtune_cpu_executor kCpuExecutor = CONVTUNE_CPU_EXECUTOR_INIT;
 const convtune_tune_options kTuneOptions = CONVTUNE_TUNE_OPTIONS_INIT;
@@ -156,6 +158,23 @@ void write_problem(const ConvProblem& problem, convtune_problem* to) {
     throw bad(fmt::format("problem: {} has fields that a struct of {} bytes lacks; they take {}",
                           to_string(problem), from.struct_size, sizeof from));
   std::memcpy(to, &from, fits);
+}
+
+PairProblem read_pair_problem(const convtune_pair_problem* problem) {
+  const convtune_pair_problem from = read(problem, kPairProblem, "problem");
+  PairProblem to;
+  to.dtype = checked("problem.dtype", from.dtype, kLastDType);
+  to.n = from.n, to.c = from.c, to.t = from.t;
+  to.first_taps = from.first_taps, to.dilation = from.dilation, to.second_taps = from.second_taps;
+  to.activation = checked("problem.activation", from.activation, PairActivation::snake);
+  to.slope = from.slope;
+  return to;
+}
+
+PairWeights read_pair_weights(const convtune_pair_weights* weights) {
+  const convtune_pair_weights from = read(weights, kPairWeights, "weights");
+  return {from.first,       from.first_bias,  from.second,       from.second_bias,
+          from.first_alpha, from.first_scale, from.second_alpha, from.second_scale};
 }
 
 Tensors read_tensors(const convtune_tensors* tensors) {

@@ -5,6 +5,7 @@
 #include "convtune/c.h"
 #include "convtune/convolution.h"
 #include "convtune/device.h"
+#include "convtune/pair.h"
 #include "convtune/problem.h"
 #include "convtune/tuner.h"
 
@@ -16,6 +17,9 @@ void require(const void* pointer, const char* name);
 ConvProblem read_problem(const convtune_problem* problem);
 // Keeps the caller's struct_size, and says so where a field that its struct lacks would be lost.
 void write_problem(const ConvProblem& problem, convtune_problem* to);
+
+PairProblem read_pair_problem(const convtune_pair_problem* problem);
+PairWeights read_pair_weights(const convtune_pair_weights* weights);
 
 Tensors read_tensors(const convtune_tensors* tensors);
 

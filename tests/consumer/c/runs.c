@@ -204,7 +204,25 @@ static void on_an_executor(void) {
   CHECK(convtune_set_cpu_threads(2) == CONVTUNE_OK);
 }
 
+/* Pairs, which a CPU has none of. */
+static void pairs_without_a_gpu(void) {
+  convtune_pair_problem problem = CONVTUNE_PAIR_PROBLEM_INIT;
+  convtune_pair_weights weights = CONVTUNE_PAIR_WEIGHTS_INIT;
+  convtune_pair* pair = NULL;
+  convtune_text text = {NULL, 0};
+  SAYS(CONVTUNE_UNSUPPORTED, "compute capability 9.0", convtune_pair_plan(&problem, "cpu", NULL, &pair));
+  problem.first_taps = 2;
+  REFUSED("odd taps", convtune_pair_plan(&problem, "cpu", NULL, &pair));
+  REFUSED("pair is null", convtune_pair_plan(&problem, "cpu", NULL, NULL));
+  REFUSED("pair is null", convtune_pair_json(pair, &text));
+  REFUSED("pair is null", convtune_pair_pack(pair, &weights, NULL, NULL));
+  REFUSED("pair is null", convtune_pair_run(pair, NULL, NULL, NULL, NULL));
+  CHECK(convtune_pair_packed_bytes(pair) == 0);
+  convtune_pair_free(pair);
+}
+
 void runs(void) {
+  pairs_without_a_gpu();
   plans_that_cannot_be();
   on_an_executor();
   planned_packed_run(NULL);

@@ -1,0 +1,258 @@
+// Two convolutions over positions and what surrounds them, on compute capability 9.0, in half precision and
+// channels last: y = x + second(act(first(act(x)))).
+//
+//   x         positions of a tile with the halos of both, all channels, activated on their way
+//   middle    what the first makes of them, activated and rounded: the second's operand
+//   staging   x as it came, of the tile's outputs: where their sums begin, and where outputs are put together
+//   weights   a ring of taps, or all of them
+//
+// Rows of an operand are positions, from any one on, so taps are other addresses of the same rows; its
+// columns are channels, so that both activations stay in a thread's registers. Of the 64 positions of a
+// consumer the first convolution has all, the second all but its halo. Where a tile has several parts, blocks
+// of a cluster compute so many-th of the channels of both, and send each other what they have of the middle.
+//
+// Outside of the tensor the middle is zero, whatever the first would make of zeros. Padding multiplies:
+// weights that are not finite would make NaN of its zeros. A flag tells of them, and what has padding among
+// its inputs is then computed one by one.
+#include "cuda/pairs/pair_exact.cuh"
+#include "cuda/ptx/cluster.cuh"
+#include "cuda/ptx/grid.cuh"
+#include "cuda/ptx/wgmma_half_shared.cuh"
+#include "cuda/tile/constants.cuh"
+#include "cuda/tile/tf32.cuh"
+
+namespace convtune::pair_sm90 {
+
+// Adds a convolution's products: `rows` describes the consumer's first row of the first tap; the next tap is
+// so many bytes on, and the next chunk of channels, too.
+template <PairSm90 config, bool kSecond>
+__device__ __forceinline__ void multiply(Sums<config>& sums, Ring<config.stages>& ring,
+                                         const Tile<config>& tile, unsigned first_row, int tap_bytes,
+                                         int matrix_bytes) {
+  constexpr auto kAt = config.smem();
+  constexpr bool kBf16 = config.type == ElementType::bf16;
+  constexpr int kSixteens = config.chunk() / 16;
+  using Product = ptx::WgmmaHalfShared<kBf16, config.filters()>;
+  const unsigned long long rows = ptx::wgmma_descriptor_exchanged<config.row_bytes()>(first_row / 16);
+  const unsigned long long filters =
+      ptx::wgmma_descriptor_exchanged<config.row_bytes()>((tile.smem + kAt.weights) / 16);
+  const bool releases = tile.lane() == 0;
+  unsigned empty = 0;
+  bool first = true;
+#pragma unroll 1
+  for (int tap = 0; tap < (kSecond ? config.second_taps : config.first_taps); ++tap)
+#pragma unroll 1
+    for (int part = 0; part < config.tap_steps(); ++part) {
+      ring.wait_full(tile.smem + kAt.full);
+      const unsigned long long a = rows + (tap * tap_bytes + part * config.step_chunks() * matrix_bytes) / 16;
+      const unsigned long long b = filters + ring.slot * (config.stage_bytes() / 16);
+      ptx::wgmma_fence();
+      for_constants<0, config.step_chunks()>([&](auto chunk) {
+        const unsigned long long chunk_a = a + chunk.value * matrix_bytes / 16;
+        constexpr int kChunk = chunk.value * config.chunk_bytes() / 16;
+        if constexpr (kSixteens == 4)
+          Product::template multiply_four<2>(sums, chunk_a, b + kChunk, true);
+        else
+          for_constants<0, kSixteens>([&](auto k) {
+            Product::multiply(sums, chunk_a + 2 * k.value, b + kChunk + 2 * k.value, true);
+          });
+      });
+      ptx::wgmma_commit();
+      ptx::wgmma_wait<1>();
+      if constexpr (!config.weights_stay()) ptx::mbarrier_arrive_if(empty, releases && !first);
+      first = false;
+      empty = ring.barrier(tile.smem + kAt.empty);
+      ring.next();
+    }
+  ptx::wgmma_wait<0>();
+  if constexpr (!config.weights_stay()) ptx::mbarrier_arrive_if(empty, releases);
+}
+
+// Puts a warp's sums into rows of channels, as halves(j, i) has them: of columns 8j on, of rows 8i on.
+template <PairSm90 config, class Halves>
+__device__ __forceinline__ void put_rows(const Tile<config>& tile, unsigned to, int first_piece,
+                                         int matrix_bytes, const Halves& halves) {
+  const int row = tile.first_row() + tile.lane() % 16, odd = tile.lane() / 16;
+#pragma unroll
+  for (int j = 0; j < config.filters() / 8; j += 2) {
+    const unsigned words[4] = {halves(j, 0), halves(j, 1), halves(j + 1, 0), halves(j + 1, 1)};
+    ptx::stmatrix_x4(to + place_of<config>(row, first_piece + j + odd, matrix_bytes), words);
+  }
+}
+
+template <PairSm90 config>
+__device__ __forceinline__ void begin_sums(Sums<config>& sums, const Tile<config>& tile, int second) {
+  const unsigned biases =
+      tile.smem + config.smem().numbers + 4 * (second * config.filters() + 2 * (tile.lane() % 4));
+#pragma unroll
+  for (int j = 0; j < config.filters() / 8; ++j) {
+    float low, high;
+    ptx::ld_shared_v2(low, high, biases + 32 * j);
+    sums[4 * j] = sums[4 * j + 2] = low, sums[4 * j + 1] = sums[4 * j + 3] = high;
+  }
+}
+
+// The first convolution's sums become the middle, this block's part in every block.
+template <PairSm90 config>
+__device__ __forceinline__ void share_middle(const Run& run, const Tile<config>& tile,
+                                             const Sums<config>& sums, bool finite) {
+  constexpr auto kAt = config.smem();
+  const int row = tile.first_row() + tile.lane() / 4, position = tile.first - config.second_pad() + row;
+  const auto halves = [&](int j, int i) -> unsigned {
+    const bool inside = position + 8 * i >= 0 && position + 8 * i < run.positions;
+    const int channel = tile.first_filter() + 8 * j + 2 * (tile.lane() % 4);
+    const float low = activate<config>(run, sums[4 * j + 2 * i], 1, channel);
+    const float high = activate<config>(run, sums[4 * j + 2 * i + 1], 1, channel + 1);
+    return inside ? pack_halves<config.type>(low, high) : 0;
+  };
+  put_rows(tile, tile.smem + kAt.middle, tile.first_filter() / 8, config.middle_bytes(), halves);
+  if (!finite) {
+    wait_for_consumers<config>();
+    repair_middle(run, tile);
+  }
+  ptx::fence_proxy_async();
+  wait_for_consumers<config>();
+}
+
+// y of a warp's rows, which other threads of it have put together.
+template <PairSm90 config>
+__device__ __forceinline__ void store_rows(const Run& run, const Tile<config>& tile) {
+  constexpr int kPieces = config.filters() / 8;
+#pragma unroll
+  for (int i = 0; i < kPieces / 2; ++i) {
+    const int at = tile.lane() + 32 * i, row = tile.first_row() + at / kPieces, piece = at % kPieces;
+    const int position = tile.first + row;
+    unsigned words[4];
+    ptx::ld_shared_v4(
+        words, tile.smem + config.smem().staging + place_of<config>(row, piece, config.staging_bytes()));
+    ptx::st_global_v4_if(run.y + (1LL * tile.image * run.positions + position) * config.channels +
+                             tile.first_filter() + 8 * piece,
+                         words, row < config.outputs() && position < run.positions);
+  }
+}
+
+template <PairSm90 config>
+__device__ __forceinline__ void consume(const Run& run, const Tile<config>& tile) {
+  constexpr auto kAt = config.smem();
+  constexpr PackedPair kPacked = config.packed();
+  const bool finite = run.packed[kPacked.flag_at()] == 0;
+#pragma unroll 1
+  for (int i = tile.thread; i < 2 * config.filters(); i += config.consumer_threads())
+    ptx::st_shared(
+        tile.smem + kAt.numbers + 4 * i,
+        run.packed[kPacked.bias_at(i / config.filters()) + tile.first_filter() + i % config.filters()]);
+  load_x(run, tile);
+  ptx::fence_proxy_async();
+  wait_for_consumers<config>();
+  Sums<config> sums;
+  Ring<config.stages> ring;
+  const int first_row = 64 * tile.consumer() * config.row_bytes();
+  begin_sums<config>(sums, tile, 0);
+  multiply<config, false>(sums, ring, tile, tile.smem + kAt.x + first_row, run.dilation * config.row_bytes(),
+                          config.x_bytes(run.dilation));
+  share_middle(run, tile, sums, finite);
+  begin_sums<config>(sums, tile, 1);
+  const int row = tile.first_row() + tile.lane() / 4;
+#pragma unroll
+  for (int j = 0; j < config.filters() / 8; ++j)
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const unsigned x = ptx::ld_shared_if(tile.smem + kAt.staging +
+                                               place_of<config>(row + 8 * i, j, config.staging_bytes()) +
+                                               4 * (tile.lane() % 4),
+                                           row + 8 * i < config.outputs());
+      sums[4 * j + 2 * i] += low_half<config.type>(x), sums[4 * j + 2 * i + 1] += high_half<config.type>(x);
+    }
+  multiply<config, true>(sums, ring, tile, tile.smem + kAt.middle + first_row, config.row_bytes(),
+                         config.middle_bytes());
+  __syncwarp();  // all have read what was staged
+  put_rows(tile, tile.smem + kAt.staging, 0, config.staging_bytes(), [&](int j, int i) -> unsigned {
+    return pack_halves<config.type>(sums[4 * j + 2 * i], sums[4 * j + 2 * i + 1]);
+  });
+  __syncwarp();
+  if (!finite) {
+    repair_outputs(run, tile);
+    __syncwarp();
+  }
+  store_rows(run, tile);
+}
+
+// Blocks of a cluster have the parts of one tile. Weights do not wait for earlier grids, as nobody has
+// written them since: pair_executable.cpp says how that is so.
+template <PairSm90 config>
+__global__ void __cluster_dims__(config.parts, 1, 1) __launch_bounds__(config.threads(), 1)
+    pair_sm90(const void* __restrict__ x, const unsigned* __restrict__ packed, void* __restrict__ y,
+              int positions, int dilation, float slope) {
+  extern __shared__ __align__(1024) unsigned char memory[];
+  constexpr auto kAt = config.smem();
+  const unsigned smem = ptx::shared_address(memory);
+  const int block = static_cast<int>(blockIdx.x);
+  if (threadIdx.x == 0) {
+    Ring<config.stages>::init(smem + kAt.full, 1, smem + kAt.empty, 4 * config.consumers);
+    ptx::fence_mbarrier_init();
+  }
+  __syncthreads();
+  const int warp = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / 32, 0);
+  Run run = {static_cast<const unsigned short*>(x),
+             packed,
+             static_cast<unsigned short*>(y),
+             positions,
+             dilation,
+             slope};
+  if (warp == 4 * config.consumers) {
+    load_weights<config>(run, smem, block % config.parts);
+    ptx::wait_for_earlier_grids(run.packed);
+  } else {
+    ptx::wait_for_earlier_grids(run.x, run.packed);
+    const Tile<config> tile = {block % config.parts, block / config.parts * config.outputs(),
+                               static_cast<int>(blockIdx.y), static_cast<int>(threadIdx.x), smem};
+    consume<config>(run, tile);
+  }
+}
+
+// The arguments of packing, as convtune/pair.h has them.
+struct Weights {
+  const unsigned short *first, *first_bias, *second, *second_bias;
+  const float *first_alpha, *first_scale, *second_alpha, *second_scale;
+};
+
+// The packed weights, 16 bytes of them or a word behind them a thread. The flag must be 0 before.
+template <PairSm90 config>
+__global__ void __launch_bounds__(256) pack_pair_sm90(const Weights from, unsigned* __restrict__ packed) {
+  constexpr PackedPair kAt = config.packed();
+  constexpr int kChannels = config.channels;
+  const long long thread = 256LL * blockIdx.x + threadIdx.x;
+  if (thread >= kAt.threads()) return;
+  if (thread >= kAt.weights / 4) {
+    const int word = static_cast<int>(thread - kAt.weights / 4), which = word / kChannels;
+    const int channel = word % kChannels;
+    if (which < 2) {
+      const unsigned short* const bias = which == 0 ? from.first_bias : from.second_bias;
+      packed[kAt.weights + word] = bias ? __float_as_uint(load_element<config.type>(bias, channel)) : 0;
+    } else {
+      const float* const numbers = which == 2   ? from.first_alpha
+                                   : which == 3 ? from.first_scale
+                                   : which == 4 ? from.second_alpha
+                                                : from.second_scale;
+      packed[kAt.weights + word] = __float_as_uint(numbers[channel]);
+    }
+    return;
+  }
+  const PairSm90::Weights at = config.weights_of(thread);
+  const int taps = at.second ? config.second_taps : config.first_taps;
+  const unsigned short* const w =
+      (at.second ? from.second : from.first) + (1LL * at.filter * kChannels + at.channel) * taps + at.tap;
+  unsigned halves[8], words[4];
+  bool finite = true;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    halves[i] = w[i * taps];
+    finite &= is_finite(__float_as_uint(low_half<config.type>(halves[i])));
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) words[i] = halves[2 * i] | halves[2 * i + 1] << 16;
+  reinterpret_cast<uint4*>(packed)[thread] = {words[0], words[1], words[2], words[3]};
+  if (!finite) packed[kAt.flag_at()] = 1;
+}
+
+}  // namespace convtune::pair_sm90

@@ -1,0 +1,107 @@
+// A tile of pair_sm90.cuh: where its numbers lie, and how x and weights come to them.
+#pragma once
+
+#include "cuda/pairs/pair_sm90.h"
+#include "cuda/ptx/global.cuh"
+#include "cuda/ptx/sm90.cuh"
+#include "cuda/tile/element.cuh"
+#include "cuda/tile/ring.cuh"
+
+namespace convtune::pair_sm90 {
+
+// The arguments of a launch, and the tile of a block.
+struct Run {
+  const unsigned short* x;
+  const unsigned* packed;
+  unsigned short* y;
+  int positions, dilation;
+  float slope;
+};
+template <PairSm90 config>
+struct Tile {
+  int part, first, image, thread;  // the first output's position
+  unsigned smem;
+
+  __device__ int lane() const { return thread % 32; }
+  __device__ int consumer() const { return thread / 128; }
+  __device__ int first_row() const { return thread / 32 * 16; }  // for a warp
+  __device__ int first_filter() const { return part * config.filters(); }
+};
+template <PairSm90 config>
+using Sums = float[config.filters() / 2];
+
+template <PairSm90 config>
+__device__ __forceinline__ float activate(const Run& run, float v, int second, int channel) {
+  static_assert(config.activation == PairSm90Activation::leaky_relu);
+  return v > 0 ? v : v * run.slope;
+}
+
+// The place of a piece of 16 bytes in matrices of so many bytes each, one for each chunk of channels.
+template <PairSm90 config>
+__device__ __forceinline__ unsigned place_of(int row, int piece, int matrix_bytes) {
+  return piece / config.pieces() * matrix_bytes + row * config.row_bytes() +
+         16 * config.exchanged(row, piece % config.pieces());
+}
+
+// x with its halos, activated, and as it came where outputs add it.
+template <PairSm90 config>
+__device__ __forceinline__ void load_x(const Run& run, const Tile<config>& tile) {
+  constexpr auto kAt = config.smem();
+  constexpr int kPieces = config.channels / 8, kThreads = config.consumer_threads();
+  constexpr int kAtOnce = config.consumers == 1 ? 16 : config.consumers == 2 ? 8 : 4;
+  const int pads = config.first_pad(run.dilation) + config.second_pad();
+  const int all = config.x_rows(run.dilation) * kPieces, matrix = config.x_bytes(run.dilation);
+#pragma unroll 1
+  for (int begin = tile.thread; begin < all; begin += kAtOnce * kThreads) {
+    unsigned words[kAtOnce][4];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int at = begin + i * kThreads, position = tile.first - pads + at / kPieces;
+      ptx::ld_global_v4_if(
+          words[i],
+          run.x + (1LL * tile.image * run.positions + position) * config.channels + at % kPieces * 8,
+          at < all && position >= 0 && position < run.positions);
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int at = begin + i * kThreads, row = at / kPieces, piece = at % kPieces;
+      if (at >= all) continue;
+      const int output = row - pads, own_piece = piece - tile.first_filter() / 8;
+      if (output >= 0 && output < config.outputs() && own_piece >= 0 && own_piece < config.filters() / 8)
+        ptx::st_shared_v4(
+            tile.smem + kAt.staging + place_of<config>(output, own_piece, config.staging_bytes()), words[i]);
+#pragma unroll
+      for (int j = 0; j < 4; ++j)
+        words[i][j] = pack_halves<config.type>(
+            activate<config>(run, low_half<config.type>(words[i][j]), 0, 8 * piece + 2 * j),
+            activate<config>(run, high_half<config.type>(words[i][j]), 0, 8 * piece + 2 * j + 1));
+      ptx::st_shared_v4(tile.smem + kAt.x + place_of<config>(row, piece, matrix), words[i]);
+    }
+  }
+}
+
+// By one warp, of which one thread does it.
+template <PairSm90 config>
+__device__ __forceinline__ void load_weights(const Run& run, unsigned smem, int part) {
+  constexpr auto kAt = config.smem();
+  constexpr int kBytes = config.stage_bytes();
+  const bool mine = threadIdx.x % 32 == 0;
+  const char* from = reinterpret_cast<const char*>(run.packed) + 1LL * part * config.all_steps() * kBytes;
+  Ring<config.stages> ring;
+#pragma unroll 1
+  for (int step = 0; step < config.all_steps(); ++step) {
+    if constexpr (!config.weights_stay()) ring.wait_empty(smem + kAt.empty);
+    const unsigned full = ring.barrier(smem + kAt.full);
+    ptx::mbarrier_arrive_expect_if(full, kBytes, mine);
+    ptx::bulk_copy_to_shared_if(smem + kAt.weights + ring.slot * kBytes, from, kBytes, full, mine);
+    from += kBytes;
+    ring.next();
+  }
+}
+
+template <PairSm90 config>
+__device__ __forceinline__ void wait_for_consumers() {
+  ptx::bar_sync(1, config.consumer_threads());
+}
+
+}  // namespace convtune::pair_sm90

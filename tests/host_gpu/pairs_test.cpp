@@ -1,0 +1,81 @@
+// Pairs of convolutions in one kernel, executed here: exact on integers in several modes, NaN and infinities
+// where the oracle has them, and real numbers within rounding.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "cuda/backend/cuda.h"
+#include "pair_oracle.h"
+#include "stand_ins.h"
+
+namespace convtune::pairs_test {
+namespace {
+
+using pairs::Data, pairs::pair_fault;
+
+constexpr Device kGpu{Device::Kind::cuda, 0};
+
+// Tiles shorter than the tensor and longer, all that taps and dilations may be, channels in chunks of 64 and
+// of 32, both types.
+std::vector<PairProblem> problems() {
+  constexpr float kSlope = 0.25f;
+  const auto leaky = [](std::int64_t c, std::int64_t t, std::int64_t first, std::int64_t dilation,
+                        std::int64_t second, DType type = DType::bf16, std::int64_t n = 1) {
+    return PairProblem{.dtype = type,
+                       .n = n,
+                       .c = c,
+                       .t = t,
+                       .first_taps = first,
+                       .dilation = dilation,
+                       .second_taps = second,
+                       .slope = kSlope};
+  };
+  return {leaky(32, 300, 3, 1, 3),
+          leaky(32, 130, 11, 5, 11),
+          leaky(64, 200, 7, 3, 7),
+          leaky(64, 5, 11, 5, 11),
+          leaky(64, 118, 3, 5, 1, DType::f16, 2),
+          leaky(96, 61, 7, 9, 1),
+          leaky(128, 130, 3, 3, 11),
+          leaky(192, 40, 3, 1, 3),
+          leaky(256, 70, 3, 5, 3)};
+}
+
+class HostPair : public testing::Test {
+ protected:
+  void SetUp() override {
+    host_gpu_tests::set_mode("late watch");
+    if (!host_gpu_tests::device_words().empty()) GTEST_SKIP() << "pairs are for 9.0";
+  }
+  Backend& gpu() { return cuda::backend(kGpu); }
+};
+
+TEST_F(HostPair, IsExactInEveryModeAndConfig) {
+  for (const PairProblem& problem : problems()) {
+    const auto configs = pair_configs(problem, kGpu);
+    for (std::size_t i = 0; i < configs.size(); i += std::max<std::size_t>(configs.size() / 2, 1)) {
+      const Pair pair = plan_pair(problem, kGpu, configs[i]);
+      for (const char* mode : {"late watch", "shuffled watch nan seed=1"}) {
+        host_gpu_tests::set_mode(mode);
+        EXPECT_EQ(pair_fault(pair, gpu(), Data::integer, 5), "")
+            << to_string(problem) << " with " << to_string(configs[i]) << " in " << mode;
+      }
+    }
+  }
+}
+
+TEST_F(HostPair, SpreadsNanAndInfinityAsTwoConvolutionsDo) {
+  for (const PairProblem& problem : problems()) {
+    if (problem.flops() > 40e6) continue;
+    const Pair pair = plan_pair(problem, kGpu);
+    for (const std::uint64_t seed : {3, 4, 5})
+      EXPECT_EQ(pair_fault(pair, gpu(), Data::non_finite, seed), "") << to_string(problem) << " " << seed;
+  }
+}
+
+TEST_F(HostPair, IsWithinRoundingOnRealNumbers) {
+  for (const PairProblem& problem : problems())
+    EXPECT_EQ(pair_fault(plan_pair(problem, kGpu), gpu(), Data::real, 5), "") << to_string(problem);
+}
+
+}  // namespace
+}  // namespace convtune::pairs_test
