@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from .torch.model import model_problems as model_problems
     from .torch.optimize import optimize as optimize
     from .torch.optimize import restore as restore
+    from .torch.pairs import residual_pair1d as residual_pair1d
 
 __version__ = _version()
 
@@ -66,6 +67,7 @@ _LAZY = {
     "graphed": ("convtune.torch.graphed", "graphed"),
     "model_problems": ("convtune.torch.model", "model_problems"),
     "optimize": ("convtune.torch.optimize", "optimize"),
+    "residual_pair1d": ("convtune.torch.pairs", "residual_pair1d"),
     "restore": ("convtune.torch.optimize", "restore"),
 }
 

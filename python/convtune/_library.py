@@ -72,6 +72,25 @@ class CTensors(ctypes.Structure):
 PROGRESS = ctypes.CFUNCTYPE(c_int32, c_void_p, c_char_p, c_int64, c_int64, c_double, c_char_p, c_double)
 
 
+class CPairProblem(ctypes.Structure):
+    """convtune_pair_problem."""
+
+    _fields_ = (
+        [("struct_size", c_size_t)]
+        + [(name, c_int64) for name in ("n", "c", "t", "first_taps", "dilation", "second_taps")]
+        + [("dtype", c_int32), ("activation", c_int32), ("slope", c_float), ("reserved", c_int32)]
+    )
+
+
+class CPairWeights(ctypes.Structure):
+    """convtune_pair_weights."""
+
+    _fields_ = [("struct_size", c_size_t)] + [
+        (name, c_void_p)
+        for name in ("first", "first_bias", "second", "second_bias", "first_alpha", "first_scale", "second_alpha", "second_scale")
+    ]
+
+
 class CTuneOptions(ctypes.Structure):
     """convtune_tune_options."""
 
@@ -164,6 +183,12 @@ def _declare(library: ctypes.CDLL) -> None:
         "pack": (status, [c_void_p] * 5),
         "run": (status, [c_void_p] * 5),
         "run_tensors": (status, [c_void_p, POINTER(CTensors), c_void_p, c_void_p]),
+        "pair_plan": (status, [POINTER(CPairProblem), c_char_p, c_char_p, POINTER(c_void_p)]),
+        "pair_free": (None, [c_void_p]),
+        "pair_json": (status, [c_void_p, text]),
+        "pair_packed_bytes": (c_size_t, [c_void_p]),
+        "pair_pack": (status, [c_void_p, POINTER(CPairWeights), c_void_p, c_void_p]),
+        "pair_run": (status, [c_void_p] * 5),
         "tune": (status, [problem, c_char_p, POINTER(CTuneOptions), text]),
         "bench": (status, [problem, c_char_p, POINTER(CBenchOptions), text]),
         "export_records": (status, [text]),

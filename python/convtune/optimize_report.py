@@ -38,6 +38,7 @@ class Layer:
     low: float = 0.0
     high: float = 0.0
     alone_us: float = 0.0  # PyTorch's convolution without what follows it, where that was asked
+    pair: str = ""  # a residual step of two of the layers as one kernel: its time is beside theirs as they are here
 
     def take(self, outcome: Contest) -> None:
         """The numbers of a contest with PyTorch, and whether it was won."""
@@ -78,7 +79,7 @@ class OptimizeReport:
         FILE.json --html PAGE` makes one of. Raises OSError."""
         own = ("training", "mode", "before_us", "after_us", "gain", "low", "high", "kept", "notes")
         model: dict[str, Any] = {name: getattr(self, name) for name in own}
-        model["layers"] = [{**vars(layer), "problem": str(layer.problem or ""), "warnings": None} for layer in self.layers]
+        model["layers"] = [{**vars(layer), "problem": str(layer.problem or ""), "warnings": None, "pair": None} for layer in self.layers]
         write_report(path, {"model": model}, self.device, {"PyTorch": self.pytorch} if self.pytorch else {})
 
     def _cells(self) -> tuple[list[str], list[list[str]], str]:
@@ -91,7 +92,7 @@ class OptimizeReport:
             rows.append(
                 [
                     layer.names[0] + more,
-                    str(layer.problem or ""),
+                    str(layer.problem or layer.pair),
                     str(layer.calls),
                     microseconds(layer.pytorch_us) if layer.pytorch_us > 0 else "",
                     microseconds(layer.convtune_us) if measured else "",

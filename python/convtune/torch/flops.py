@@ -13,6 +13,7 @@ from . import backward, functional, fused  # noqa: F401  (they define operators)
 from .backward import told
 from .how import How
 from .packed import fields_of
+from .pairs import pair_of
 
 __all__: list[str] = []
 
@@ -50,3 +51,8 @@ def _of_text(grad: Any, x: Any, weight: Any, text: str, *_: Any, **more: Any) ->
 @register_flop_formula(_own.conv2d_packed)
 def _of_plan(x: Any, packed: Any, residual: Any, plan: str, *_: Any, **more: Any) -> int:
     return fields_of(plan)[1].flops
+
+
+@register_flop_formula(_own.pair1d_packed)
+def _of_pair(x: Any, packed: Any, plan: str, *_: Any, **more: Any) -> int:
+    return pair_of(plan)[1].flops

@@ -127,18 +127,25 @@ class Fold:
         lost = (exact.to(self.dtype).double() - exact).norm(dim=1)
         return (lost <= _HALF_AN_ULP * exact.norm(dim=1)).all()
 
+    def at(self, places: Sequence[int | None]) -> Fold:
+        """The same at other places."""
+        return replace(self, places=tuple(places))
+
     def renew(self, memory: Sequence[Tensor | None], inputs: Sequence[Any]) -> None:
         for old, new in zip(memory, self.of(inputs)):
             if old is not None and new is not None:
                 old.copy_(new)
 
+    def pack(self, memory: Tensor, convolution: Convolution, inputs: Sequence[Any]) -> None:
+        pack_into(memory, convolution, *self.of(inputs))
+
 
 @dataclass(frozen=True)
 class Packing:
-    """The result of a fold, packed for one kernel."""
+    """The result of a fold, packed for one kernel: of a convolution, or of a pair (pairs.PairFold and pair.Pair)."""
 
-    fold: Fold
-    convolution: Convolution = field(compare=False)
+    fold: Any
+    convolution: Any = field(compare=False)
     packing: str = field(init=False)  # the convolution's: others with the same read this memory, too
 
     def __post_init__(self) -> None:
@@ -149,7 +156,7 @@ class Packing:
         return self.fold.places
 
     def fits(self, inputs: Sequence[Any]) -> Tensor | None:
-        return self.fold.fits(inputs)
+        return self.fold.fits(inputs)  # type: ignore[no-any-return]
 
     def sources(self, inputs: Sequence[Any]) -> tuple[Tensor, ...]:
         return tuple(inputs[at] for at in self.fold.places if at is not None)
@@ -158,7 +165,7 @@ class Packing:
         """The memory of another graph that holds the same, or new memory."""
         sources = self.sources(inputs)
         own = tuple(None if at is None else id(inputs[at]) for at in self.fold.places)
-        key = replace(self.fold, places=own), self.packing
+        key = self.fold.at(own), self.packing
         found = _shared.get(key)
         memory = found and found.memory()
         if memory is not None and found.holds(sources):  # type: ignore[union-attr]
@@ -171,7 +178,7 @@ class Packing:
         return (memory,)
 
     def renew(self, memory: Sequence[Tensor | None], inputs: Sequence[Any]) -> None:
-        pack_into(memory[0], self.convolution, *self.fold.of(inputs))  # type: ignore[arg-type]
+        self.fold.pack(memory[0], self.convolution, inputs)
 
 
 def _counters(means: Sequence[Tensor]) -> list[Tensor]:

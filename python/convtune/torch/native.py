@@ -29,7 +29,7 @@ from .how import How
 from .run import run
 
 __all__ = [
-    "LIBRARY", "bound", "conv2d_forward", "conv2d_packed", "conv_gradients", "define", "define_gradients", "forward", "if_ready",
+    "LIBRARY", "OF_PLAN", "bound", "conv2d_forward", "conv2d_packed", "conv_gradients", "define", "define_gradients", "forward", "if_ready",
     "is_native", "offer_gradients", "operator", "ready", "size", "step_size", "watch",
 ]  # fmt: skip
 
@@ -232,8 +232,8 @@ define(f"conv2d_python{_ARGUMENTS} -> Tensor", _telling(_kernel), Autograd=_belo
 _GRADIENTS = "(Tensor dy, Tensor x, Tensor weight, str how) -> (Tensor, Tensor, Tensor)"
 conv_gradients: Any = define(f"conv_gradients{_GRADIENTS}", Autograd=_below)
 # Its plan decides how all of its tensors lie, and graph/lowering.py asks inductor for that: as traced they might be copied twice.
-_of_plan = _TAGS[0], getattr(torch.Tag, "flexible_layout", _TAGS[1])
-conv2d_packed: Any = define("conv2d_packed(Tensor x, Tensor packed, Tensor? residual, str plan) -> Tensor", tags=_of_plan)
+OF_PLAN = _TAGS[0], getattr(torch.Tag, "flexible_layout", _TAGS[1])
+conv2d_packed: Any = define("conv2d_packed(Tensor x, Tensor packed, Tensor? residual, str plan) -> Tensor", tags=OF_PLAN)
 LIBRARY.impl("conv2d_ready", lambda *arguments: None, "Meta")  # one of the tensors: Python says what is wrong
 
 

@@ -19,15 +19,17 @@ from .batches import ANY_BATCH
 from .beside import Branched, steps_of
 from .folding import Fold, Folded, Packing, as_allowed, refreshing
 from .graph.capture import as_dynamo_says, captured
-from .graph.chains import Wanted, decided
+from .graph.chains import Wanted, decided, decided_pairs
 from .graph.frames import fix_frames, number
 from .graph.joined import join_channels_last
 from .graph.operators.linear import linear_chains
 from .graph.operators.norms import group_coefficients
+from .graph.pairs import PairChain, pair_chains, rewrite_pair
 from .graph.patterns import Chain, Weights, chains, rewrite
 from .graph.remembered import Remembered, keep, key_of_graph, recalled
 from .measure.phases import Phases
 from .packed import planned
+from .pairs import planned_pair
 
 __all__ = ["Rewritten", "rewritten"]
 
@@ -41,9 +43,11 @@ def _fits(chain: Chain, inputs: Sequence[Any]) -> bool:
     return fits is None or bool(fits)
 
 
-def _constant(chain: Chain, plan: str) -> Fold | Packing | None:
+def _constant(chain: Chain | PairChain, plan: str) -> Fold | Packing | None:
     """The form in which the graph is to hold a chain's weights: packed, where a plan says by which kernel, else
     folded."""
+    if isinstance(chain, PairChain):
+        return Packing(chain.fold, planned_pair(plan, chain.x.meta["val"].get_device()))
     if plan and plan != ANY_BATCH:
         convolution = planned(plan, chain.x.meta["val"].get_device()).convolution
         assert convolution is not None
@@ -52,8 +56,8 @@ def _constant(chain: Chain, plan: str) -> Fold | Packing | None:
 
 
 def _add_constants(
-    traced: GraphModule, wanted: list[tuple[Chain, str]], inputs: Sequence[Any]
-) -> tuple[Folded | None, list[tuple[Node | None, ...]], list[tuple[Fold, str, int]]]:
+    traced: GraphModule, wanted: Sequence[tuple[Chain | PairChain, str]], inputs: Sequence[Any]
+) -> tuple[Folded | None, list[tuple[Node | None, ...]], list[tuple[Any, str, int]]]:
     """Packed and folded weights as buffers of the graph, which CUDA graphs read where they lie; their nodes, by chain; and what
     they are of: folds, the lines of their plans where they are packed, and indices of GPUs. What several chains hold alike (a
     layer that is called on many pieces) is there once."""
@@ -169,19 +173,27 @@ def rewritten(
         found_chains = [chain for chain in found_chains if _fits(chain, inputs)]
     choices, report, kinds, in_words = decided(found_chains, wanted, phases)
     layers = [(one.names, str(one.problem), one.calls, *words) for one, words in zip(report.layers, in_words)]
-    taken = [(chain, line) for chain, line in zip(found_chains, choices) if line is not None]
+    pairs, pair_rows, pair_keys = decided_pairs(pair_chains(found_chains, weights), found_chains, choices, wanted, phases)
+    report.layers += pair_rows
+    remembered = [(one.names, one.pair, one.calls, key) for one, key in zip(pair_rows, pair_keys)]
+    in_pairs = {id(chain) for pair, _ in pairs for chain in (pair.first, pair.second)}
+    taken: list[tuple[Any, str]] = [
+        (chain, line) for chain, line in zip(found_chains, choices) if line is not None and id(chain) not in in_pairs
+    ]
+    taken += pairs
     any_batch = any(line == ANY_BATCH for _, line in taken)
     if any_batch:  # also one of a batch of 1: another process may not have the stream that it belongs to
         key = ""
     norms = traced.graph.find_nodes(op="call_function", target=group_coefficients)
     if not norms and not taken:
         if key:
-            keep(key, Remembered(None, [], [], False, layers), wanted)
+            keep(key, Remembered(None, [], [], False, layers, pairs=remembered), wanted)
         return None, report
     with phases("folding and packing"):
         folded, constants, of = _add_constants(traced, taken, inputs)
     for (chain, line), own in zip(taken, constants):
-        chain.put(traced.graph, rewrite(traced.graph, chain, own, line))
+        made = rewrite_pair if isinstance(chain, PairChain) else rewrite
+        chain.put(traced.graph, made(traced.graph, chain, own, line))
     traced.graph.eliminate_dead_code()
     join_channels_last(traced.graph)
     entries = traced.graph.find_nodes(op="placeholder")
@@ -190,7 +202,7 @@ def rewritten(
         traced.graph.erase_node(entries[at])
     are_copied = any("convtune" in node.meta for node in traced.graph.nodes)
     alone = not norms and not are_copied
-    if key and (kept := keep(key, Remembered(traced, of, read, alone, layers), wanted)) is not None and kept.graph is not None:
+    if key and (kept := keep(key, Remembered(traced, of, read, alone, layers, pairs=remembered), wanted)) is not None and kept.graph is not None:
         traced = _filled(kept, module, folded)
     _name_constants(traced)
     traced.recompile()

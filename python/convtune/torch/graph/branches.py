@@ -15,6 +15,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from ..fused import conv2d_fused
 from ..packed import conv2d_packed, conv3d_packed, fields_of
+from ..pairs import pair1d_packed, pair_of
 from .capture import Values
 
 __all__ = ["Part", "cut", "parts", "products"]
@@ -39,6 +40,8 @@ def products(node: Node) -> float:
     args: tuple[Any, ...] = node.args
     if node.target in (conv2d_packed, conv3d_packed):
         return float(fields_of(args[-1])[1].flops)
+    if node.target is pair1d_packed:
+        return float(pair_of(args[-1])[1].flops)
     if node.target is conv2d_fused:
         transposed = len(args) > 11 and bool(args[11])  # as the operator's schema has them
     elif node.target is aten.convolution.default:

@@ -16,12 +16,14 @@ from ...problem import Problem
 from ..batches import ANY_BATCH
 from ..measure.decide import VENDORS, choices_of, device_of
 from ..measure.graphs import decide_graph
+from ..measure.pairs import Step, decide_pairs
 from ..measure.phases import Phases
 from ..measure.sides import Fused
 from ..run import choice_line, convolution_of
+from .pairs import PairChain
 from .patterns import Chain
 
-__all__ = ["Wanted", "decided"]
+__all__ = ["Wanted", "decided", "decided_pairs"]
 
 
 @dataclass(frozen=True)
@@ -151,3 +153,25 @@ def decided(
     report.seconds = phases.seconds
     in_words = [(members[0].kind, str(members[0].device)) for _, members in kinds.values()]
     return choices, report, frozenset(Counter(batches[key] for key in keys if key is not None).items()), in_words
+
+
+def _step(pair: PairChain, lines: dict[int, str | None], tails: set[Any]) -> Step:
+    """`lines`: of chains, by their ids; `tails`: nodes that are operators of convtune's by now, which no compiler puts a pass in."""
+    users = [user for user in pair.x.users if user.target is pair.entry.target and user.args[1:] == pair.entry.args[1:]]
+    is_shared = pair.problem.slope is not None and len(users) > 1
+    of_two = lines[id(pair.first)], lines[id(pair.second)]
+    is_activated = pair.x not in tails or is_shared
+    return Step(pair.problem, _described(pair.first), _described(pair.second), of_two, is_activated, pair.second.activation)
+
+
+def decided_pairs(
+    pairs: list[PairChain], found: list[Chain], choices: list[str | None], wanted: Wanted, phases: Phases
+) -> tuple[list[tuple[PairChain, str]], list[Layer], list[str]]:
+    """The steps that are one operator, with the lines of their plans; rows for the report, and what they are remembered by. `choices`:
+    what was decided of the chains."""
+    lines = {id(chain): line for chain, line in zip(found, choices)}
+    pairs = [one for one in pairs if ANY_BATCH not in (lines.get(id(one.first)), lines.get(id(one.second)))]
+    tails = {node for chain in found if lines[id(chain)] is not None for node in (chain.tail, chain.total)}
+    steps = [_step(pair, lines, tails) for pair in pairs]
+    plans, layers, keys = decide_pairs(steps, wanted.min_gain, wanted.force, phases)
+    return [(pair, plan) for pair, plan in zip(pairs, plans) if plan is not None], layers, keys

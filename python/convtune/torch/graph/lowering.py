@@ -20,15 +20,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...pair import Pair
 from ..native import bound as bound_in_c
 from ..native import is_native
 from ..packed import conv2d_packed, fields_of, layout_of, output_shape, planned
+from ..pairs import pair1d_packed, pair_of, planned_pair
 from ..run import Planned
 
 __all__ = ["bound", "install"]
 
 _raw_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
-_kept: list[Planned] = []  # plans that inductor's code calls, which is never unloaded; CUDA graphs may have recorded it
+_kept: list[Planned | Pair] = []  # plans that inductor's code calls, which is never unloaded; CUDA graphs may have recorded it
 
 
 def bound(plan: str, index: int) -> Callable[..., None]:
@@ -54,6 +56,22 @@ def bound(plan: str, index: int) -> Callable[..., None]:
     return bound_in_c(of.convolution, index, call)
 
 
+def bound_pair(plan: str, index: int) -> Callable[..., None]:
+    """`bound` of a pair's line."""
+    of = planned_pair(plan, index)
+    _kept.append(of)
+
+    def call(x: Tensor, packed: Tensor, out: Any = None) -> None:
+        stream = 0 if index < 0 else _raw_stream(index)
+        address, of_y = x.data_ptr(), out.data_ptr()
+        if (address | of_y) & 15:  # a view, which no kernel reads
+            out.copy_(pair1d_packed(x, packed, plan))
+        else:
+            of.run_raw(address, packed.data_ptr(), of_y, stream)
+
+    return call
+
+
 def _dense(size: Any, layout: str) -> list[Any]:
     """Strides."""
     order = [0, *range(2, len(size)), 1] if layout == "nhwc" else range(len(size))
@@ -72,18 +90,18 @@ def install() -> None:
     from torch._inductor.virtualized import V
 
     class Call(ir.ExternKernelOut):
-        """A call of what `bound` gives."""
+        """A call of what `bound` gives, or, as `maker` says, another function here."""
 
-        def __init__(self, plan: str, index: int, layout: Any, inputs: list[Any]) -> None:
+        def __init__(self, plan: str, index: int, layout: Any, inputs: list[Any], maker: str = "bound") -> None:
             name = hashlib.sha256(f"{index} {plan}".encode()).hexdigest()[:12]
-            self.line = f"convtune_{name} = bound({plan!r}, {index})"
+            self.maker, self.line = maker, f"convtune_{name} = {maker}({plan!r}, {index})"
             super().__init__(layout, inputs, python_kernel_name=f"convtune_{name}")
 
         def codegen(self, wrapper: Any) -> None:
             whole = wrapper
             while getattr(whole, "parent_wrapper", None) is not None:  # per part of the graph
                 whole = whole.parent_wrapper
-            whole.add_import_once(f"from {__name__} import bound")
+            whole.add_import_once(f"from {__name__} import {self.maker}")
             whole.add_import_once(self.line)
             super().codegen(wrapper)
 
@@ -100,3 +118,16 @@ def install() -> None:
         y = ir.FixedLayout(device, x.get_dtype(), size, _dense(size, own))
         inputs = [ir.ExternKernel.realize_input(one) for one in (images[0], packed, *images[1:])]
         return ir.TensorBox.create(Call(plan, device.index if device.type == "cuda" else -1, y, inputs))
+
+    pair_as_operator = lowering.fallback_handler(pair1d_packed, add_to_fallback_set=False)
+
+    @lowering.register_lowering(pair1d_packed, type_promotion_kind=None)  # type: ignore[untyped-decorator, unused-ignore]
+    def lowered_pair(x: Any, packed: Any, plan: str) -> Any:
+        problem, device = pair_of(plan)[1], x.get_device()
+        size = [problem.n, problem.c, problem.t]
+        x = ir.ExternKernel.require_exact_strides(x, _dense(size, "nhwc"))
+        if V.graph.cpp_wrapper:
+            return pair_as_operator(x, packed, plan)
+        y = ir.FixedLayout(device, x.get_dtype(), size, _dense(size, "nhwc"))
+        inputs = [ir.ExternKernel.realize_input(one) for one in (x, packed)]
+        return ir.TensorBox.create(Call(plan, device.index if device.type == "cuda" else -1, y, inputs, "bound_pair"))

@@ -27,8 +27,10 @@ from ...problem import Problem
 from ..folding import Fold, Packing
 from ..measure.contests import key_of
 from ..measure.graphs import known
+from ..measure.pairs import known_pairs
 from ..measure.phases import Phases
 from ..packed import planned
+from ..pairs import PairFold, planned_pair
 from ..run import fingerprint
 from .chains import Wanted
 
@@ -87,14 +89,16 @@ def _graph(rows: Sequence[Any]) -> GraphModule:
 class Remembered:
     """`graph`: without what its buffers hold; None where nothing is convtune's. `constants`: that fill them, each with the line of
     its plan where it is packed, and the index of the GPU. `layers`: (names, problem, calls, kind, device) of each kind.
-    `rows`: what was decided of them, which `keep` fills."""
+    `rows`: what was decided of them, which `keep` fills. `pairs`: (names, pair, calls, key of what was decided) of each kind of
+    residual steps."""
 
     graph: GraphModule | None
-    constants: list[tuple[Fold, str, int]]
+    constants: list[tuple[Fold | PairFold, str, int]]
     read: list[int]
     convolutions_alone: bool
     layers: list[tuple[list[str], str, int, str, str]]
     rows: list[dict[str, Any]] = field(default_factory=list)
+    pairs: list[tuple[list[str], str, int, str]] = field(default_factory=list)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "graph": None if self.graph is None else _rows(self.graph.graph)}
@@ -105,6 +109,9 @@ class Remembered:
     def made(self) -> list[Fold | Packing]:
         found: list[Fold | Packing] = []
         for fold, line, index in self.constants:
+            if isinstance(fold, PairFold):
+                found.append(Packing(fold, planned_pair(line, index)))
+                continue
             convolution = planned(line, index).convolution if line else None
             found.append(fold if convolution is None else Packing(fold, convolution))
         return found
@@ -192,11 +199,14 @@ def recalled(key: str, wanted: Wanted, phases: Phases) -> tuple[Remembered, Opti
     layers = _asked(found.layers)
     with phases("plans and kernels"):
         rows = known(layers, wanted.min_gain, frozenset(line for _, line, _ in found.constants))
-    if rows is None or rows != found.rows:
+    of_pairs = known_pairs([key for *_, key in found.pairs])
+    if rows is None or rows != found.rows or of_pairs is None:
         return None
     for (layer, _), row in zip(layers, rows):
         vars(layer).update(row)
     devices = ", ".join(sorted({device for *_, device in found.layers}))
-    report = OptimizeReport(devices, False, [layer for layer, _ in layers], mode="convtune", pytorch=str(torch.__version__))
+    pairs = [Layer(**{"names": names, "problem": None, "calls": calls, "algorithm": "pair", "pair": pair, **row})
+             for (names, pair, calls, _), row in zip(found.pairs, of_pairs)]  # fmt: skip
+    report = OptimizeReport(devices, False, [*(layer for layer, _ in layers), *pairs], mode="convtune", pytorch=str(torch.__version__))
     report.seconds = phases.seconds
     return found, report

@@ -1,0 +1,376 @@
+"""Residual steps of vocoders as one operator: which are found in a graph, that a contest decides, what is remembered, packed and
+renewed; and the step as a call. The kernel here is PyTorch's, on the CPU (torch_pairs.Pair)."""
+
+import contextlib
+
+import pytest
+from torch_pairs import Leaky, Pair, Snake, Unit, kernels  # noqa: F401  (a fixture)
+from torch_support import assert_near, on_gpu, torch
+
+import convtune
+from convtune._contest import Contest
+from convtune.pair import Pair as own_pair
+from convtune.pair import PairProblem
+from convtune.torch import backend, folding, pairs, rewriting
+from convtune.torch.beside import Beside
+from convtune.torch.graph import chains
+from convtune.torch.graph.branches import cut, products
+from convtune.torch.measure import contests, decide
+from convtune.torch.packed import conv2d_packed
+from convtune.torch.pairs import pair1d_packed, residual_pair1d
+
+nn = torch.nn
+functional = torch.nn.functional
+pytestmark = pytest.mark.usefixtures("afresh", "kernels")
+WON, LOST = Contest(True, 0.4, 0.35, 0.45, 20.0, 12.0, 10), Contest(False, -0.2, -0.3, -0.1, 20.0, 24.0, 10)
+
+
+def rows(*shape, dtype=torch.bfloat16):
+    return (torch.rand(shape or (2, 8, 40), generator=torch.Generator().manual_seed(0)) * 2 - 1).to(dtype)
+
+
+def made(model, dtype=torch.bfloat16):
+    torch.manual_seed(0)
+    return model.eval().requires_grad_(False).to(dtype)
+
+
+def compiled(model, x, force=True, **options):
+    model = torch.compile(model, backend="convtune", options={"convtune.force": force, **options})
+    with torch.no_grad():
+        return model, model(x)
+
+
+def model_channels(model):
+    return next(one.in_channels for one in model.modules() if isinstance(one, nn.Conv1d))
+
+
+def count(graph, target=pair1d_packed):
+    return sum(node.target is target for node in graph.nodes)
+
+
+def near_exact(model, x, y):
+    dtype = x.dtype
+    with torch.no_grad():
+        theirs, exact = model(x), model.double()(x.double())
+        model.to(dtype)
+    errors = [float((one.double() - exact).norm() / exact.norm()) for one in (y, theirs)]
+    assert errors[0] < 1.2 * errors[1] + 1e-4 and y.stride() == theirs.stride() and y.dtype is dtype
+
+
+@pytest.mark.parametrize("model, found", [
+    (Leaky(), 3), (Leaky(slope=0.2, taps=5, holes=(1,)), 1), (Unit(), 1), (Unit(way="dac"), 1), (Unit(way="beta"), 1),
+    (Unit(way="product"), 1), (nn.Sequential(Unit(hole=1), Unit(hole=9, way="dac"), Leaky()), 5),
+], ids=["HiFi-GAN", "slope", "DAC", "as DAC writes it", "SnakeBeta", "a product", "a chain"])  # fmt: skip
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_steps_are_found(graphs, model, found, dtype):
+    model, x = made(nn.Sequential(nn.Conv1d(8, 8, 3, padding=1), model), dtype), rows(dtype=dtype)
+    _, y = compiled(model, x)
+    assert count(graphs[-1]) == found and count(graphs[-1], conv2d_packed) == 1
+    near_exact(model, x, y)
+    said = [layer for layer in backend.last_report().layers if layer.pair]
+    assert sum(layer.calls for layer in said) == found and all(layer.swapped for layer in said)
+    assert str(said[0].pair) in str(backend.last_report())
+
+
+class Odd(nn.Module):
+    """A step that differs from one by what `way` says."""
+
+    def __init__(self, way):
+        super().__init__()
+        self.way, self.other = way, nn.Conv1d(8, 8, 3, padding=1)
+        self.groups, self.taps = (2 if way == "groups" else 1), (4 if way == "even" else 3)
+        stride = 2 if way == "stride" else 1
+        self.first = nn.Conv1d(8, 8, self.taps, padding=0 if way == "length" else 1, groups=self.groups, stride=stride)
+        self.second = nn.Conv1d(8, 8, 3, padding=1)
+
+    def forward(self, x):
+        x = self.other(x)
+        way, slope = self.way, 0.1
+        y = self.first(functional.leaky_relu(x, slope))
+        if way == "twice":
+            return self.second(functional.leaky_relu(y, slope)) + x + y
+        if way == "slopes":
+            return self.second(functional.leaky_relu(y, 0.2)) + x
+        if way == "middle":
+            z = functional.leaky_relu(y, slope)
+            return self.second(z) + x, z
+        if way == "residual":
+            return self.second(functional.leaky_relu(y, slope)) + self.other(x)
+        if way == "activated":
+            z = functional.leaky_relu(x, slope)
+            return self.second(functional.leaky_relu(self.first(z), slope)) + z
+        if way == "none":
+            return self.second(y) + x
+        if way == "length":
+            return self.second(functional.leaky_relu(y, slope)) + x[..., 1:-1]
+        if way == "stride":
+            return self.second(functional.leaky_relu(y, slope)) + x[..., ::2].contiguous()
+        if way == "even":
+            return self.second(functional.leaky_relu(y, slope)) + x[..., 1:]
+        if way == "scaled":
+            return torch.add(x, self.second(functional.leaky_relu(y, slope)), alpha=2)
+        return self.second(functional.leaky_relu(y, slope)) + x
+
+
+@pytest.mark.parametrize("way, found", [
+    ("step", 1), ("twice", 0), ("slopes", 0), ("middle", 0), ("residual", 0), ("activated", 0), ("none", 0), ("length", 0),
+    ("stride", 0), ("groups", 0), ("even", 0), ("scaled", 0),
+])  # fmt: skip
+def test_what_is_no_step(graphs, way, found):
+    model, x = made(Odd(way)), rows()
+    _, y = compiled(model, x)
+    assert count(graphs[-1]) == found
+    for one, other in zip(*map(torch.utils._pytree.tree_leaves, (y, model(x)))):
+        assert torch.allclose(one.float(), other.float(), atol=0.05, rtol=0.05)
+
+
+class Halved(nn.Module):
+    """A Snake by a number that is computed from x, and one by an alpha for all channels."""
+
+    def __init__(self, way):
+        super().__init__()
+        self.unit, self.way = Unit(), way
+        self.one = nn.Parameter(torch.ones(1, 1, 1))
+
+    def forward(self, x):
+        first, second = self.unit.layers[1], self.unit.layers[3]
+        alpha = x.mean((0, 2), keepdim=True) if self.way == "of x" else self.one
+        y = first(x + (alpha * x).sin().square() / (alpha + 1e-9))
+        return x + second(y + (alpha * y).sin().square() / (alpha + 1e-9))
+
+
+@pytest.mark.parametrize("way", ["of x", "one"])
+def test_numbers_that_are_none_for_channels(graphs, way):
+    compiled(made(Halved(way)), rows())
+    assert count(graphs[-1]) == 0
+
+
+def test_float32_sizes_that_are_symbols_and_gradients_have_none(graphs):
+    for model, x in ((made(Leaky(), torch.float32), rows(dtype=torch.float32)), (made(nn.Conv1d(8, 8, 3)), rows())):
+        compiled(model, x)
+        assert count(graphs[-1]) == 0
+    torch._dynamo.reset()
+    model, _ = compiled(made(Leaky()), rows(4, 8, 40))
+    with torch.no_grad():
+        model(rows(3, 8, 40))  # symbols
+    assert [count(graph) for graph in graphs[-2:]] == [3, 0]
+    del graphs[:]
+    model = Leaky().bfloat16()
+    torch.compile(model, backend="convtune")(rows()).sum().backward()
+    assert all(count(graph) == 0 for graph in graphs)
+
+
+def test_an_activation_behind_stays(graphs):
+    class Behind(nn.Sequential):
+        def forward(self, x):
+            return functional.leaky_relu(super().forward(x), 0.1)
+
+    model, x = made(Behind(nn.Conv1d(8, 8, 1), Leaky(holes=(1,)))), rows()
+    _, y = compiled(model, x)
+    assert count(graphs[-1]) == 1 and count(graphs[-1], torch.ops.aten.leaky_relu.default) == 1
+    near_exact(model, x, y)
+
+
+@pytest.fixture
+def held(monkeypatch):
+    """The contests that were held: of layers, all won, and of steps, which end as `held.outcome` says."""
+
+    class Held(list):
+        outcome = WON
+
+    seen = Held()
+
+    def contest(before, after, *_, **__):
+        assert before() > 0 and after() > 0
+        seen.append(None)
+        return seen.outcome
+
+    monkeypatch.setattr(decide, "contest", contest)
+    monkeypatch.setattr(decide, "median_us", lambda *_: 50.0)
+    return seen
+
+
+def first_call(model, x):
+    """In another process, as far as what was decided is remembered there."""
+    contests._known.clear()
+    chains._decided.clear()
+    torch._dynamo.reset()
+    return compiled(model, x, force=False, **{"convtune.whole": False})[1]
+
+
+@pytest.mark.parametrize("outcome, expected", [(WON, 3), (LOST, 0)], ids=["won", "lost"])
+@pytest.mark.parametrize("model", [Leaky(), nn.Sequential(Unit(hole=1), Unit(), Unit(hole=9))], ids=["leaky", "snake"])
+def test_the_contest_decides_and_is_remembered(graphs, held, monkeypatch, model, outcome, expected):
+    model, x = made(model), rows()
+    held.outcome = outcome
+    y = first_call(model, x)
+    report = backend.last_report()
+    assert count(graphs[-1]) == expected and len(held) > 3
+    near_exact(model, x, y)
+    said = [layer for layer in report.layers if layer.pair]
+    assert len(said) == 3 and [layer.swapped for layer in said] == [outcome is WON] * 3
+    assert all(("one kernel" in layer.decision) == (outcome is WON) for layer in said) and said[0].pytorch_us == 20.0
+    del held[:], graphs[:]
+    monkeypatch.setattr(rewriting, "captured", None)  # a later process does not trace
+    assert torch.equal(first_call(model, x), y) and not held
+    assert count(graphs[-1]) == expected
+    assert [vars(layer) for layer in backend.last_report().layers] == [vars(layer) for layer in report.layers]
+
+
+def test_a_step_that_is_wrong_is_not_taken(graphs, held, monkeypatch):
+    run = Pair.run_raw
+
+    def wrong(self, x, packed, y, stream=0):
+        run(self, x, packed, y, stream)
+        from torch_pairs import KINDS, at
+
+        at(y, (1,), KINDS[self.problem.dtype]).add_(9)
+
+    monkeypatch.setattr(Pair, "run_raw", wrong)
+    first_call(made(Leaky()), rows())
+    said = [layer for layer in backend.last_report().layers if layer.pair]
+    assert count(graphs[-1]) == 0 and said and all("differs from PyTorch's" in layer.decision for layer in said)
+
+
+def test_what_no_kernel_is_for_stays_two(graphs, held, monkeypatch):
+    monkeypatch.setattr(Pair, "refuses", staticmethod(lambda problem: problem.dilation == 3))
+    first_call(made(Leaky()), rows())
+    assert count(graphs[-1]) == 2 and count(graphs[-1], conv2d_packed) == 2
+    assert sum(bool(layer.pair) for layer in backend.last_report().layers) == 2
+
+
+@pytest.mark.parametrize("model", [Leaky(), nn.Sequential(Unit(way="beta"), Unit())], ids=["leaky", "snake"])
+def test_by_inductor_weights_are_renewed_and_shared(model):
+    model, x = made(model), rows()
+    fast, y = compiled(model, x)
+    near_exact(model, x, y)
+    other, again = compiled(made(nn.Sequential(model, nn.Identity())), x)
+    assert torch.equal(y, again)
+    with torch.no_grad():
+        for one in model.parameters():
+            one.mul_(1.5)
+        for run in (fast, other):
+            near_exact(model, x, run(x))
+            assert not torch.equal(run(x), y)
+        x = rows(2, 8, 42)[..., 1:-1]  # at an odd place, and with gaps
+        near_exact(model, x, fast(x))
+    assert any(key[1].startswith("pair ") for key in folding._shared)
+
+
+def test_branches_have_steps(graphs):
+    class Stage(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.before, self.blocks = nn.Conv1d(8, 8, 3, padding=1), nn.ModuleList(Leaky(taps=taps) for taps in (3, 5, 7))
+
+        def forward(self, x):
+            x = self.before(x)
+            return torch.tanh(sum(block(x) for block in self.blocks) / 3)
+
+    model, x = made(Stage()), rows()
+    fast, y = compiled(model, x, **{"convtune.beside": True})
+    assert count(graphs[-1]) == 9
+    steps = cut(graphs[-1])
+    work = [[sum(products(node) > 0 for node in nodes) for nodes in step] for step in steps]
+    assert [one for one in work if len(one) > 1] == [[3, 3, 3]]
+    with torch.no_grad(), Beside() as asked:
+        assert torch.equal(fast(x), y)
+    assert asked.forks == 1
+
+
+def test_the_operator():
+    problem = PairProblem(2, 8, 40, 3, 2, 5, "bf16", 0.1)
+    plan = pairs.pair_line(Pair(problem, "cpu"))
+    assert pairs.pair_of(plan)[1] == problem and PairProblem.parse(str(problem)) == problem
+    x = rows()
+    weights = [rows(8, 8, 3), rows(8), rows(8, 8, 5), None]
+    packed = pairs.pack_pair(plan, x, weights, [])
+    torch.library.opcheck(pair1d_packed, (x.transpose(1, 2).contiguous().transpose(1, 2), packed, plan),
+                          test_utils=("test_schema", "test_faketensor"))  # fmt: skip
+    for wrong in ((x[:1], packed, plan), (x.half(), packed, plan), (x, packed[:8], plan), (x, packed, "plan"),
+                  (x, packed, "another device" + plan[plan.index("\t") :])):  # fmt: skip
+        with pytest.raises(convtune.InvalidArgument):
+            pair1d_packed(*wrong)
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with FlopCounterMode(display=False) as counter:
+        pair1d_packed(x, packed, plan)
+    assert counter.get_total_flops() == 2 * 2 * 40 * 64 * 8 == problem.flops
+
+
+@pytest.mark.parametrize("wrong", [dict(c=0), dict(first_taps=4), dict(second_taps=2), dict(dtype="f32"), dict(dilation=0)])
+def test_wrong_pairs(wrong):
+    with pytest.raises(convtune.InvalidArgument):
+        PairProblem(**{"n": 1, "c": 8, "t": 9, "first_taps": 3, "dilation": 1, "second_taps": 3, "dtype": "f16", "slope": 0.1, **wrong})
+
+
+@pytest.mark.parametrize("text", ["", "pair n1", "pair n1c8t9k3d1k3 dtype=bf16 act=tanh", "pair n1c8t9k2d1k3 dtype=bf16 act=snake"])
+def test_wrong_texts_of_pairs(text):
+    with pytest.raises(convtune.InvalidArgument):
+        PairProblem.parse(text)
+
+
+@pytest.mark.parametrize("slope", [0.1, None])
+def test_the_library_has_none_for_cpus(slope):
+    with pytest.raises(convtune.Unsupported):
+        own_pair(PairProblem(1, 32, 64, 3, 1, 3, "bf16", slope), "cpu")
+    with pytest.raises(convtune.Error):
+        own_pair(PairProblem(1, 32, 64, 3, 1, 3, "bf16", slope), "cuda:77")
+
+
+@on_gpu
+@pytest.mark.parametrize("model", [Leaky(32, 11), Leaky(64, 3, holes=(1, 5)), Unit(32, 9), Unit(96, 3, "beta")], ids=str)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_kernels_on_a_gpu(graphs, monkeypatch, model, dtype):
+    """By the library's own kernel, where this GPU has it."""
+    monkeypatch.setattr("convtune.torch.pairs.Pair", own_pair)
+    monkeypatch.setattr("convtune.torch.measure.pairs.Pair", own_pair)
+    model, x = made(model, dtype).cuda(), rows(2, model_channels(model), 4100, dtype=dtype).cuda()
+    _, y = compiled(model, x)
+    if torch.cuda.get_device_capability()[0] == 9:
+        assert count(graphs[-1]) > 0
+    near_exact(model, x, y)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("kind", ["leaky", "snake"])
+def test_a_step_as_a_call(dtype, kind):
+    x, first, second, bias = (rows(*shape, dtype=dtype) for shape in ((2, 8, 40), (8, 8, 3), (8, 8, 5), (8,)))
+    alpha, scale = (rows(8, dtype=torch.float32) + 1.5 for _ in range(2))
+
+    def act(value):
+        return functional.leaky_relu(value, 0.1) if kind == "leaky" else value + scale[:, None] * (alpha[:, None] * value).sin().square()
+
+    wide = [one.double() for one in (x, first, second, bias)]
+    exact = functional.conv1d(act(wide[0]), wide[1], wide[3], padding=4, dilation=4)
+    exact = wide[0] + functional.conv1d(act(exact), wide[2], None, padding=2)
+    how = {"slope": 0.1} if kind == "leaky" else {"first_snake": (alpha, scale), "second_snake": (alpha, scale)}
+    y = convtune.residual_pair1d(x, first, second, bias, dilation=4, **how)
+    assert y.dtype is dtype and y.shape == x.shape
+    if dtype is torch.float32:
+        assert_near(y, exact)
+    else:
+        assert float((y.double() - exact).norm() / exact.norm()) < 0.02
+
+
+def test_a_call_records_gradients():
+    x, first, second = (rows(*shape, dtype=torch.float32).requires_grad_() for shape in ((1, 8, 12), (8, 8, 3), (8, 8, 1)))
+    residual_pair1d(x, first, second, slope=0.1).sum().backward()
+    assert all(one.grad is not None and one.grad.abs().sum() > 0 for one in (x, first, second))
+
+
+@pytest.mark.parametrize("wrong", [
+    dict(x=[1]), dict(x=rows(8, 40)), dict(first=rows(8, 8, 4)), dict(second=rows(8, 4, 3)), dict(first_bias=rows(7)), dict(dilation=0),
+    dict(dilation=True), dict(slope=None), dict(first_snake=(rows(8), rows(8))), dict(slope=None, first_snake=(rows(8), rows(8))),
+    dict(slope=None, first_snake=(rows(8), rows(7)), second_snake=(rows(8), rows(8))), dict(second=rows(8, 8, 3).float()),
+])  # fmt: skip
+def test_wrong_calls(wrong):
+    with pytest.raises(convtune.InvalidArgument):
+        residual_pair1d(**{"x": rows(), "first": rows(8, 8, 3), "second": rows(8, 8, 3), "slope": 0.1, **wrong})
+
+
+def test_snakes_of_modules_are_as_written():
+    x = rows(1, 8, 5, dtype=torch.float64)
+    with torch.no_grad(), contextlib.ExitStack():
+        for way in ("div", "dac", "product"):
+            assert torch.allclose(Snake(8, way).double()(x), Snake(8).double()(x), atol=1e-8)
