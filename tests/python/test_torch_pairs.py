@@ -48,6 +48,13 @@ def count(graph, target=pair1d_packed):
     return sum(node.target is target for node in graph.nodes)
 
 
+def near(model, x, y):
+    """For models that cannot be made double and back: weights are computed."""
+    with torch.no_grad():
+        theirs = model(x).double()
+    assert float((y.double() - theirs).norm() / theirs.norm()) < 0.02
+
+
 def near_exact(model, x, y):
     dtype = x.dtype
     with torch.no_grad():
@@ -70,6 +77,26 @@ def test_steps_are_found(graphs, model, found, dtype):
     said = [layer for layer in backend.last_report().layers if layer.pair]
     assert sum(layer.calls for layer in said) == found and all(layer.swapped for layer in said)
     assert str(said[0].pair) in str(backend.last_report())
+
+
+@pytest.mark.parametrize("norm", [nn.utils.weight_norm, nn.utils.parametrizations.weight_norm], ids=["by a hook", "a parametrization"])
+@pytest.mark.filterwarnings("ignore:.*weight_norm.* is deprecated")
+def test_weights_that_weight_norm_computes(norm):
+    """Directions and magnitudes are packed as the filters that they make, and followed."""
+    torch.manual_seed(0)
+    up = norm(nn.ConvTranspose1d(8, 8, 4, 2, 1))
+    model, x = nn.Sequential(up, Leaky(holes=(3,)), norm(nn.Conv1d(8, 4, 3))), rows()
+    for convolutions in (model[1].first, model[1].second):
+        norm(convolutions[0])
+    model = made(model)
+    fast, y = compiled(model, x)
+    layers = backend.last_report().layers
+    assert sum(layer.calls for layer in layers if layer.pair) == 1 and sum(layer.calls for layer in layers if not layer.pair) == 4
+    near(model, x, y)
+    with torch.no_grad():
+        for one in model.parameters():
+            one.mul_(1.25)
+        near(model, x, fast(x))
 
 
 class Odd(nn.Module):

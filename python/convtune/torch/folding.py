@@ -100,8 +100,8 @@ def folded(
 @dataclass(frozen=True)
 class Fold:
     """One convolution with its norm, by the places of (weight, bias, mean, variance, gamma, beta) among a graph's
-    inputs; None for those that are not there. `as_they_are`: there is no norm, and nothing to convert.
-    `axis`: of the weight, along which its filters are."""
+    inputs; None for those that are not there. A seventh is that of the magnitude of weight_norm, whose direction the weight
+    is. `as_they_are`: there is no norm, and nothing to convert. `axis`: of the weight, along which its filters are."""
 
     places: tuple[int | None, ...]
     eps: float
@@ -110,16 +110,21 @@ class Fold:
     axis: int = 0
 
     def of(self, inputs: Sequence[Any]) -> tuple[Tensor, Tensor | None]:
-        weight, bias, mean, variance, gamma, beta = (None if at is None else inputs[at] for at in self.places)
+        weight, bias, mean, variance, gamma, beta = self._six(inputs)
         if self.as_they_are:
-            return weight, bias  # type: ignore[return-value]
-        return folded(weight, bias, mean, variance, gamma, beta, self.eps, self.dtype, self.axis)  # type: ignore[arg-type]
+            return weight, bias
+        return folded(weight, bias, mean, variance, gamma, beta, self.eps, self.dtype, self.axis)
+
+    def _six(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        """The weight, computed where it is weight_norm's, bias, mean, variance, gamma and beta."""
+        weight, *rest = (None if at is None else inputs[at] for at in self.places[:6])
+        return (torch._weight_norm(weight, inputs[self.places[6]], 0) if self.places[6:] else weight, *rest)  # type: ignore[index]
 
     def fits(self, inputs: Sequence[Any]) -> Tensor | None:
         """True where each channel's weights lose no more than rounding takes in `dtype`'s normal range: on the root mean
         square at most half a unit in the last place. float16 ends at 6e-5 and 65504. None where nothing is to be asked."""
-        weight, _, _, variance, gamma, _ = (None if at is None else inputs[at] for at in self.places)
-        scale = None if self.dtype is not torch.float16 else _scale(variance, gamma, self.eps)
+        weight, _, _, variance, gamma, _ = self._six(inputs) if self.dtype is torch.float16 else (None,) * 6
+        scale = _scale(variance, gamma, self.eps)
         if scale is None:
             return None
         filters = _filters(weight)

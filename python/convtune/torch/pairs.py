@@ -100,7 +100,9 @@ class PairFold:
 
     def at(self, places: Sequence[int | None]) -> PairFold:
         """Those at other places."""
-        first, second, rest = places[:6], places[6:12], iter(places[12:])
+        of_first = len(self.first.places)
+        of_both = of_first + len(self.second.places)
+        first, second, rest = places[:of_first], places[of_first:of_both], iter(places[of_both:])
         snakes = tuple(replace(snake, alpha=next(rest), scale=next(rest)) for snake in self.snakes)
         return PairFold(self.first.at(first), self.second.at(second), snakes)
 

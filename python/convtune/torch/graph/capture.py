@@ -19,6 +19,7 @@ from .operators.kept import keep_apart
 from .operators.norms import NormsAsTheyLie, take_offsets
 from .operators.pools import PoolsByRows
 from .operators.tidy import tidied
+from .patterns import normed_weight
 
 __all__ = ["Values", "as_dynamo_says", "captured", "fakes_of", "twin"]
 
@@ -184,7 +185,7 @@ def _entries(graph: Graph) -> list[int]:
     rows = all(node.args[8] == 1 for node in convolutions) and not any(map(_asks_how_it_lies, calls))
     if not (axes == 2 or (axes == 1 and rows)) or not all(is_turned(node.args[0]) for node in convolutions):  # type: ignore[arg-type]
         return []
-    weights = {node.args[1] for node in convolutions}
+    weights = {one for node in convolutions for one in normed_weight(node.args[1]) or node.args[1:2]}
     places = graph.find_nodes(op="placeholder")
     return [at for at, node in enumerate(places) if node not in weights and is_turned(node)]
 

@@ -137,7 +137,7 @@ def _snake(node: Any, channels: int, weights: Weights) -> tuple[Node, int, Snake
 
 def _is_plain(chain: Chain, channels: int, dilated: bool) -> bool:
     """True of a convolution of rows of so many channels, without a norm, that gives what it takes in length."""
-    if chain.linear or chain.frames is not None or any(place is not None for place in chain.fold.places[2:]):
+    if chain.linear or chain.frames is not None or any(place is not None for place in chain.fold.places[2:6]):
         return False
     how, shape = chain.how, chain.weight.meta["val"].shape
     if len(shape) != 3 or how.transposed or how.stride != (1,) or how.groups != 1 or tuple(shape[:2]) != (channels, channels):

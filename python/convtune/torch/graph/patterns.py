@@ -3,6 +3,7 @@ of frames, a cache and padding. Each chain is found as far as one operator can c
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,7 +20,7 @@ from ..packed import conv2d_packed, conv3d_packed, layout_of
 from ..run import TYPES
 from .frames import Frames, frames_of
 
-__all__ = ["Chain", "Weights", "activation_of_node", "aten", "chains", "only_user", "rewrite"]
+__all__ = ["Chain", "Weights", "activation_of_node", "aten", "chains", "normed_weight", "only_user", "rewrite"]
 
 aten: Any = torch.ops.aten
 
@@ -138,6 +139,20 @@ class Weights:
     def are_static(self, *nodes: Any) -> bool:
         return all(node is None or self.place(node) is not None for node in nodes)
 
+    def of_weight(self, node: Any) -> tuple[int, ...] | None:
+        """The place of a weight; of one that weight_norm computes, those of its direction and its magnitude; None for others."""
+        found = [self.place(one) for one in normed_weight(node) or (node,)]
+        return None if None in found else tuple(found)  # type: ignore[arg-type]
+
+
+def normed_weight(node: Any) -> tuple[Node, Node] | None:
+    """The direction and the magnitude of a filter that weight_norm computes, each filter by itself."""
+    if not isinstance(node, Node) or node.target is not operator.getitem or node.args[1] != 0:
+        return None
+    norm: Any = node.args[0]
+    is_norm = norm.target is aten._weight_norm_interface.default and (*norm.args, 0)[2] == 0
+    return norm.args[:2] if is_norm else None
+
 
 def _takes(node: Node, weights: Weights) -> bool:
     """A convolution forward of one to three axes with weights that stay, of types that the operator has."""
@@ -146,7 +161,8 @@ def _takes(node: Node, weights: Weights) -> bool:
     x, weight, bias, *_ = node.args
     values = x.meta["val"], weight.meta["val"]  # type: ignore[union-attr]
     return (
-        weights.are_static(weight, bias)
+        weights.of_weight(weight) is not None
+        and weights.are_static(bias)
         and all(value.dim() in (3, 4, 5) and value.dtype in TYPES for value in values)
         and values[0].dtype is values[1].dtype
         and values[0].device.type in ("cpu", "cuda")
@@ -212,9 +228,10 @@ def _chain(node: Node, weights: Weights, taken: set[Node]) -> Chain | None:
     if last is not None and last.args and last.args[0] is nodes[-1] and activation_of_node(last) and fits(last):
         nodes.append(last)
         activation = activation_of_node(last)
-    sources = weight, bias, *norm
-    converted = any(isinstance(one, Node) and one.op != "placeholder" for one in sources[:2])
-    places = tuple(None if one is None else weights.place(one) for one in sources)
+    first, *magnitude = weights.of_weight(weight)  # type: ignore[misc]
+    converted = not magnitude and weight.op != "placeholder"  # type: ignore[union-attr]
+    converted = converted or (isinstance(bias, Node) and bias.op != "placeholder")
+    places = (first, *(None if one is None else weights.place(one) for one in (bias, *norm)), *magnitude)
     fold = Fold(places, eps, value.dtype, as_they_are=norm[0] is None and not converted, axis=int(bool(node.args[6])))
     has_bias = bias is not None or norm[0] is not None
     return Chain(node, nodes[-1], fold, has_bias, total, activation, nodes)
