@@ -7,6 +7,7 @@
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 
 #include "device_line.h"
 
@@ -122,10 +123,19 @@ void release(NamedBarrier& barrier) {
   barrier = {};
 }
 
+// Where watch.cpp keeps what threads know that have come to the cluster's barrier in a phase: nobody comes to
+// the next but one before all have left it.
+unsigned cluster_barrier_of(int phase) {
+  return ~0u - static_cast<unsigned>(phase % 2);
+}
 void end_cluster_barrier() {
-  know_each_other(cluster->at_cluster_barrier, cluster->at_cluster_barrier);
-  for (Thread* waiting : cluster->at_cluster_barrier) set_ready(waiting);
-  cluster->at_cluster_barrier.clear();
+  for (Thread* waiting : cluster->at_barrier) {
+    learn_from_mbarrier(*waiting, cluster_barrier_of(cluster->phase));
+    set_ready(waiting);
+  }
+  cluster->at_barrier.clear();
+  cluster->arrived = 0;
+  ++cluster->phase;
 }
 
 }  // namespace
@@ -178,8 +188,8 @@ void run_thread() {
     for (const NamedBarrier& barrier : mine.of->barriers)
       if (barrier.arrived > 0)
         fail("a barrier of %u threads has %u when its block ends", barrier.threads, barrier.arrived);
-  if (!cluster->at_cluster_barrier.empty() && cluster->at_cluster_barrier.size() == cluster->live)
-    end_cluster_barrier();
+  if (mine.arrived_in >= 0) fail("it ends between the halves of the cluster's barrier");
+  if (cluster->arrived > 0 && cluster->arrived == cluster->live) end_cluster_barrier();
   clear_ready(&mine);
   go_on();
 }
@@ -279,10 +289,22 @@ void take_registers(unsigned count) {
   }
 }
 
-void cluster_sync() {
-  cluster->at_cluster_barrier.push_back(current);
-  if (cluster->at_cluster_barrier.size() == cluster->live) return end_cluster_barrier();
+void cluster_arrive() {
+  if (current->arrived_in >= 0) fail("it comes to the cluster's barrier twice");
+  current->arrived_in = cluster->phase;
+  tell_mbarrier(cluster_barrier_of(cluster->phase));
+  if (++cluster->arrived == cluster->live) end_cluster_barrier();
+}
+void cluster_wait() {
+  const int phase = std::exchange(current->arrived_in, -1);
+  if (phase < 0) fail("it waits at the cluster's barrier and has not come to it");
+  if (phase < cluster->phase) return learn_from_mbarrier(*current, cluster_barrier_of(phase));
+  cluster->at_barrier.push_back(current);
   wait_for("the cluster's barrier", 0);
+}
+void cluster_sync() {
+  cluster_arrive();
+  cluster_wait();
 }
 
 unsigned cluster_rank() {

@@ -91,6 +91,7 @@ struct Thread : Position {
   unsigned waits_at = 0;
   int answer = 0;       // per barrier's predicate
   unsigned fenced = 0;  // when it fenced last, as written(…) counts
+  int arrived_in = -1;  // phase of the cluster's barrier that it has come to and not waited for
   Groups<Copy> copies;
   Groups<Work> stores;
 };
@@ -126,7 +127,9 @@ struct Cluster {
   std::vector<Thread> threads;
   std::vector<Waiter> waiters;
   std::map<unsigned, std::deque<Work>> under_way;  // by the mbarrier that each signals
-  std::vector<Thread*> at_cluster_barrier;
+  std::vector<Thread*> at_barrier;                 // those who wait at the cluster's
+  unsigned arrived = 0;                            // at it
+  int phase = 0;                                   // for it
   unsigned live = 0;
   std::uint64_t ready_warps[kMostWarps / 64] = {};
 };

@@ -205,6 +205,12 @@ void bulk_load_to_all(unsigned to, const void* from, unsigned bytes, unsigned ba
     load_later(to % kWindow + rank * kWindow, from, bytes, barrier % kWindow + rank * kWindow);
   }
 }
+void bulk_send(unsigned to, unsigned from, unsigned bytes, unsigned barrier) {
+  if (to % 16 || from % 16 || bytes % 16 || bytes == 0 || to / kWindow != barrier / kWindow)
+    fail("a bulk copy of %u bytes from shared address %u to %u, barrier %u", bytes, from, to, barrier);
+  check_fenced(from, bytes, "a bulk copy");
+  load_later(to, at(from, bytes, 16), bytes, barrier);
+}
 void bulk_store(void* to, unsigned from, unsigned bytes) {
   check_bulk(from, to, bytes);
   if (host_gpu_watches) check_global(to, bytes, "it copies to");

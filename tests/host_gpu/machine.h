@@ -44,6 +44,8 @@ void sync_lanes(unsigned mask);  // lanes of the mask alone
 
 // ---- Barriers ----
 int barrier(unsigned id, unsigned threads, bool waits, int predicate);  // 0 threads: all of the block
+void cluster_arrive();
+void cluster_wait();
 void cluster_sync();
 unsigned cluster_rank();
 // Registers of a warp's threads from here on. A block has as many as its launch gave; who takes more than
@@ -61,6 +63,7 @@ void cp_async_wait(int pending);
 void cp_async_arrive(unsigned barrier);
 void bulk_load(unsigned to, const void* from, unsigned bytes, unsigned barrier);
 void bulk_load_to_all(unsigned to, const void* from, unsigned bytes, unsigned barrier, unsigned mask);
+void bulk_send(unsigned to, unsigned from, unsigned bytes, unsigned barrier);  // to another block
 void bulk_store(void* to, unsigned from, unsigned bytes);
 void bulk_commit();
 void bulk_wait(int pending);

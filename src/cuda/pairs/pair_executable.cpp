@@ -82,7 +82,7 @@ std::vector<PairSm90> pair_kernels(const PairProblem& a, const DeviceInfo& devic
   std::vector<std::pair<double, PairSm90>> timed;
   const int dilation = static_cast<int>(a.dilation);
   PairSm90 kernel = plain(a);
-  constexpr int kMostParts = 1, kMostConsumers = 4, kMostStages = 32, kStageBytes = 16 << 10;
+  constexpr int kMostParts = 8, kMostConsumers = 4, kMostStages = 32, kStageBytes = 16 << 10;
   for (kernel.parts = 1; kernel.parts <= kMostParts; ++kernel.parts) {
     if (kernel.channels % (32 * kernel.parts) != 0) continue;
     for (const int unit : {64, 32}) {  // channels of a stage, as many as make a large one
@@ -105,7 +105,10 @@ std::vector<PairSm90> pair_kernels(const PairProblem& a, const DeviceInfo& devic
   }
   std::ranges::stable_sort(timed, {}, &std::pair<double, PairSm90>::first);
   std::vector<PairSm90> kernels;
-  for (const auto& [us, one] : timed) kernels.push_back(one);
+  constexpr double kNear = 1.6;  // times the best by estimate
+  constexpr std::size_t kMost = 10;
+  for (const auto& [us, one] : timed)
+    if (kernels.size() < kMost && us <= kNear * timed.front().first) kernels.push_back(one);
   return kernels;
 }
 

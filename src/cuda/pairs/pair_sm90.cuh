@@ -15,7 +15,7 @@
 // weights that are not finite would make NaN of its zeros. A flag tells of them, and what has padding among
 // its inputs is then computed one by one.
 #include "cuda/pairs/pair_exact.cuh"
-#include "cuda/ptx/cluster.cuh"
+#include "cuda/ptx/cluster_send.cuh"
 #include "cuda/ptx/grid.cuh"
 #include "cuda/ptx/wgmma_half_shared.cuh"
 #include "cuda/tile/constants.cuh"
@@ -92,6 +92,24 @@ __device__ __forceinline__ void begin_sums(Sums<config>& sums, const Tile<config
   }
 }
 
+// A consumer's rows of the middle for the blocks of the other parts: a thread of its first warp for each of
+// them and each of this block's chunks.
+template <PairSm90 config>
+__device__ __forceinline__ void send_middle(const Tile<config>& tile) {
+  constexpr auto kAt = config.smem();
+  constexpr int kBytes = 64 * config.row_bytes(), kCopies = (config.parts - 1) * config.own_chunks();
+  if (tile.thread / 32 % 4 != 0) return;
+#pragma unroll
+  for (int i = tile.lane(); i < round_up(kCopies, 32); i += 32) {
+    const int other = i / config.own_chunks() % config.parts;
+    const unsigned rank = other + (other >= tile.part);
+    const unsigned from = tile.smem + kAt.middle + tile.consumer() * kBytes +
+                          (tile.part * config.own_chunks() + i % config.own_chunks()) * config.middle_bytes();
+    ptx::bulk_copy_there_if(ptx::mapa(from, rank), from, kBytes, ptx::mapa(tile.smem + kAt.middle_full, rank),
+                            i < kCopies);
+  }
+}
+
 // The first convolution's sums become the middle, this block's part in every block.
 template <PairSm90 config>
 __device__ __forceinline__ void share_middle(const Run& run, const Tile<config>& tile,
@@ -112,6 +130,12 @@ __device__ __forceinline__ void share_middle(const Run& run, const Tile<config>&
   }
   ptx::fence_proxy_async();
   wait_for_consumers<config>();
+  if constexpr (config.parts > 1) {
+    ptx::cluster_wait();  // all have begun
+    send_middle(tile);
+    ptx::mbarrier_wait(tile.smem + kAt.middle_full, 0);
+    ptx::cluster_arrive();
+  }
 }
 
 // y of a warp's rows, which other threads of it have put together.
@@ -189,9 +213,12 @@ __global__ void __cluster_dims__(config.parts, 1, 1) __launch_bounds__(config.th
   const int block = static_cast<int>(blockIdx.x);
   if (threadIdx.x == 0) {
     Ring<config.stages>::init(smem + kAt.full, 1, smem + kAt.empty, 4 * config.consumers);
+    ptx::mbarrier_init(smem + kAt.middle_full, 1);
     ptx::fence_mbarrier_init();
+    if constexpr (config.parts > 1) ptx::mbarrier_arrive_expect(smem + kAt.middle_full, config.sent_bytes());
   }
   __syncthreads();
+  if constexpr (config.parts > 1) ptx::cluster_arrive();
   const int warp = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / 32, 0);
   Run run = {static_cast<const unsigned short*>(x),
              packed,
@@ -200,14 +227,17 @@ __global__ void __cluster_dims__(config.parts, 1, 1) __launch_bounds__(config.th
              dilation,
              slope};
   if (warp == 4 * config.consumers) {
-    load_weights<config>(run, smem, block % config.parts);
-    ptx::wait_for_earlier_grids(run.packed);
+    load_weights<config>(run, smem, block % config.parts, [&] {
+      ptx::wait_for_earlier_grids();
+      if constexpr (config.parts > 1) ptx::cluster_wait(), ptx::cluster_arrive();
+    });
   } else {
     ptx::wait_for_earlier_grids(run.x, run.packed);
     const Tile<config> tile = {block % config.parts, block / config.parts * config.outputs(),
                                static_cast<int>(blockIdx.y), static_cast<int>(threadIdx.x), smem};
     consume<config>(run, tile);
   }
+  if constexpr (config.parts > 1) ptx::cluster_wait();  // nobody reads this block's middle any more
 }
 
 // The arguments of packing, as convtune/pair.h has them.

@@ -80,9 +80,10 @@ __device__ __forceinline__ void load_x(const Run& run, const Tile<config>& tile)
   }
 }
 
-// By one warp, of which one thread does it.
-template <PairSm90 config>
-__device__ __forceinline__ void load_weights(const Run& run, unsigned smem, int part) {
+// By one warp, of which one thread does it. `filled()` is called once all stages are under way, before others
+// are waited for.
+template <PairSm90 config, class Filled>
+__device__ __forceinline__ void load_weights(const Run& run, unsigned smem, int part, const Filled& filled) {
   constexpr auto kAt = config.smem();
   constexpr int kBytes = config.stage_bytes();
   const bool mine = threadIdx.x % 32 == 0;
@@ -90,13 +91,17 @@ __device__ __forceinline__ void load_weights(const Run& run, unsigned smem, int 
   Ring<config.stages> ring;
 #pragma unroll 1
   for (int step = 0; step < config.all_steps(); ++step) {
-    if constexpr (!config.weights_stay()) ring.wait_empty(smem + kAt.empty);
+    if constexpr (!config.weights_stay()) {
+      if (step == config.stages) filled();
+      ring.wait_empty(smem + kAt.empty);
+    }
     const unsigned full = ring.barrier(smem + kAt.full);
     ptx::mbarrier_arrive_expect_if(full, kBytes, mine);
     ptx::bulk_copy_to_shared_if(smem + kAt.weights + ring.slot * kBytes, from, kBytes, full, mine);
     from += kBytes;
     ring.next();
   }
+  if constexpr (config.weights_stay()) filled();
 }
 
 template <PairSm90 config>
