@@ -25,6 +25,7 @@ std::vector<PairProblem> problems() {
                        .first_taps = taps,
                        .dilation = t == 1 ? 1 : 5,
                        .second_taps = t == 63 ? 1 : taps,
+                       .activation = t == 63 ? PairActivation::snake : PairActivation::leaky_relu,
                        .slope = 0.25f});
   return all;
 }

@@ -31,17 +31,19 @@ std::vector<PairProblem> problems() {
                        .second_taps = second,
                        .slope = kSlope};
   };
-  return {leaky(32, 300, 3, 1, 3),
-          leaky(32, 130, 11, 5, 11),
-          leaky(64, 200, 7, 3, 7),
-          leaky(64, 5, 11, 5, 11),
-          leaky(64, 118, 3, 5, 1, DType::f16, 2),
-          leaky(96, 61, 7, 9, 1),
-          leaky(128, 130, 3, 3, 11),
-          leaky(192, 40, 3, 1, 3),
-          leaky(384, 30, 3, 1, 1),
-          leaky(512, 20, 3, 1, 3),
-          leaky(256, 70, 3, 5, 3)};
+  const auto snake = [&](std::int64_t c, std::int64_t t, std::int64_t first, std::int64_t dilation,
+                         std::int64_t second, DType type = DType::bf16) {
+    PairProblem problem = leaky(c, t, first, dilation, second, type);
+    problem.activation = PairActivation::snake;
+    return problem;
+  };
+  return {snake(96, 130, 7, 9, 1),   snake(64, 70, 7, 3, 1, DType::f16),
+          snake(192, 30, 3, 1, 3),   leaky(32, 300, 3, 1, 3),
+          leaky(32, 130, 11, 5, 11), leaky(64, 200, 7, 3, 7),
+          leaky(64, 5, 11, 5, 11),   leaky(64, 118, 3, 5, 1, DType::f16, 2),
+          leaky(96, 61, 7, 9, 1),    leaky(128, 130, 3, 3, 11),
+          leaky(192, 40, 3, 1, 3),   leaky(384, 30, 3, 1, 1),
+          leaky(512, 20, 3, 1, 3),   leaky(256, 70, 3, 5, 3)};
 }
 
 class HostPair : public testing::Test {

@@ -29,8 +29,9 @@ inline PairTensors pair_tensors(const PairProblem& a, Data data, std::uint64_t s
   const auto bits = [&] { return random_bits(seed, drawn_bits++); };
   const auto number = [&](double spread) {
     const auto drawn = static_cast<std::int64_t>(bits() >> 40);  // 24 bits
-    return data == Data::real ? static_cast<float>((static_cast<double>(drawn) / (1 << 23) - 1) * spread)
-                              : static_cast<float>(drawn % 5 - 2);
+    return data == Data::real || a.activation == PairActivation::snake
+               ? static_cast<float>((static_cast<double>(drawn) / (1 << 23) - 1) * spread)
+               : static_cast<float>(drawn % 5 - 2);
   };
   const auto tensor = [&](std::int64_t count, double spread, int special) {
     std::vector<float> numbers(static_cast<std::size_t>(count));
@@ -149,7 +150,9 @@ inline std::string pair_fault(const Pair& pair, Backend& gpu, Data data, std::ui
     const float got = load(a.dtype, result.data() + kCanary, static_cast<std::int64_t>(i));
     if (std::isnan(expected[i]) ? std::isnan(got) : got == expected[i]) continue;
     const double off = std::abs(static_cast<double>(got) - static_cast<double>(expected[i]));
-    if (data == Data::real && off <= 2 * unit * (1 + std::abs(static_cast<double>(expected[i])))) continue;
+    if ((data == Data::real || a.activation == PairActivation::snake) &&
+        off <= 2 * unit * (1 + std::abs(static_cast<double>(expected[i]))))
+      continue;
     const auto position = static_cast<std::int64_t>(i) / a.c;
     return fmt::format("y at position {} channel {} is {} and should be {}", position,
                        static_cast<std::int64_t>(i) % a.c, got, expected[i]);

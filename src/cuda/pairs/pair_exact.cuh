@@ -37,15 +37,16 @@ __device__ void repair_middle(const Run& run, const Tile<config>& tile) {
   const int pad = config.first_pad(run.dilation);
 #pragma unroll 1
   for (int i = tile.thread; i < config.positions() * config.filters(); i += config.consumer_threads()) {
-    const int row = i / config.filters(), filter = tile.first_filter() + i % config.filters();
+    const int row = i / config.filters(), own = i % config.filters(), filter = tile.first_filter() + own;
     const int position = tile.first - config.second_pad() + row;
     if (!meets_padding(run, position, pad)) continue;
     const float sum = exact_sum<config, false>(run, tile.smem + kAt.x, config.x_bytes(run.dilation), row,
                                                position - pad, run.dilation, filter);
-    const float bias = __uint_as_float(run.packed[config.packed().bias_at(0) + filter]);
+    const float value = sum + __uint_as_float(run.packed[config.packed().bias_at(0) + filter]);
+    const unsigned both = activated<config, true>(run, tile, own & ~1, value, value);
     ptx::st_shared_u16(
         tile.smem + kAt.middle + place_of<config>(row, filter / 8, config.middle_bytes()) + filter % 8 * 2,
-        pack_halves<config.type>(activate<config>(run, sum + bias, 1, filter), 0));
+        both >> own % 2 * 16);
   }
 }
 // Outputs likewise, of a warp's rows.

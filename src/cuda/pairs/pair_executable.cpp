@@ -72,7 +72,6 @@ Support supports_pair(const PairProblem& a, const DeviceInfo& device) {
   if (a.c > kMostChannels || a.t > kMost * 64 || a.n > kMostImages || a.first_taps > kMostTaps ||
       a.second_taps > 32 || a.dilation > 256)
     return Support::no("pairs are for up to 1024 channels, 64 taps and a dilation of 256");
-  if (a.activation != PairActivation::leaky_relu) return Support::no("pairs have a leaky ReLU so far");
   if (pair_kernels(a, device).empty())
     return Support::no(fmt::format("a tile of {} channels does not fit into shared memory", a.c));
   return Support::yes();

@@ -118,10 +118,9 @@ __device__ __forceinline__ void share_middle(const Run& run, const Tile<config>&
   const int row = tile.first_row() + tile.lane() / 4, position = tile.first - config.second_pad() + row;
   const auto halves = [&](int j, int i) -> unsigned {
     const bool inside = position + 8 * i >= 0 && position + 8 * i < run.positions;
-    const int channel = tile.first_filter() + 8 * j + 2 * (tile.lane() % 4);
-    const float low = activate<config>(run, sums[4 * j + 2 * i], 1, channel);
-    const float high = activate<config>(run, sums[4 * j + 2 * i + 1], 1, channel + 1);
-    return inside ? pack_halves<config.type>(low, high) : 0;
+    const unsigned both = activated<config, true>(run, tile, 8 * j + 2 * (tile.lane() % 4),
+                                                  sums[4 * j + 2 * i], sums[4 * j + 2 * i + 1]);
+    return inside ? both : 0;
   };
   put_rows(tile, tile.smem + kAt.middle, tile.first_filter() / 8, config.middle_bytes(), halves);
   if (!finite) {
@@ -156,15 +155,12 @@ __device__ __forceinline__ void store_rows(const Run& run, const Tile<config>& t
 }
 
 template <PairSm90 config>
-__device__ __forceinline__ void consume(const Run& run, const Tile<config>& tile) {
+__device__ __forceinline__ void consume(Run& run, const Tile<config>& tile) {
   constexpr auto kAt = config.smem();
-  constexpr PackedPair kPacked = config.packed();
-  const bool finite = run.packed[kPacked.flag_at()] == 0;
-#pragma unroll 1
-  for (int i = tile.thread; i < 2 * config.filters(); i += config.consumer_threads())
-    ptx::st_shared(
-        tile.smem + kAt.numbers + 4 * i,
-        run.packed[kPacked.bias_at(i / config.filters()) + tile.first_filter() + i % config.filters()]);
+  const bool finite = run.packed[config.packed().flag_at()] == 0;
+  load_numbers(run, tile);
+  ptx::wait_for_earlier_grids(run.x);
+  if constexpr (config.activation == PairSm90Activation::snake) wait_for_consumers<config>();
   load_x(run, tile);
   ptx::fence_proxy_async();
   wait_for_consumers<config>();
@@ -232,7 +228,6 @@ __global__ void __cluster_dims__(config.parts, 1, 1) __launch_bounds__(config.th
       if constexpr (config.parts > 1) ptx::cluster_wait(), ptx::cluster_arrive();
     });
   } else {
-    ptx::wait_for_earlier_grids(run.x, run.packed);
     const Tile<config> tile = {block % config.parts, block / config.parts * config.outputs(),
                                static_cast<int>(blockIdx.y), static_cast<int>(threadIdx.x), smem};
     consume<config>(run, tile);

@@ -127,9 +127,12 @@ struct PairSm90 {
     at.x = static_cast<int>(round_up(plan.end, 1024LL));
     return at;
   }
-  // Biases of the block's filters in both convolutions, and what is in front of the second.
+  // Biases of the block's filters in both convolutions; where the activation has numbers, those in front of
+  // the second of these filters, and in front of the first of all channels. In floats.
+  constexpr int alpha_at(bool second) const { return (second ? 2 : 4) * filters(); }
+  constexpr int scale_at(bool second) const { return alpha_at(second) + (second ? filters() : channels); }
   constexpr int numbers_bytes() const {
-    return 4 * filters() * (activation == PairSm90Activation::snake ? 4 : 2);
+    return 4 * (activation == PairSm90Activation::snake ? 4 * filters() + 2 * channels : 2 * filters());
   }
   constexpr int smem_bytes(int dilation) const { return smem().x + chunks() * x_bytes(dilation); }
 

@@ -3,6 +3,7 @@
 
 #include "cuda/pairs/pair_sm90.h"
 #include "cuda/ptx/global.cuh"
+#include "cuda/ptx/sine.cuh"
 #include "cuda/ptx/sm90.cuh"
 #include "cuda/tile/element.cuh"
 #include "cuda/tile/ring.cuh"
@@ -31,9 +32,50 @@ template <PairSm90 config>
 using Sums = float[config.filters() / 2];
 
 template <PairSm90 config>
-__device__ __forceinline__ float activate(const Run& run, float v, int second, int channel) {
-  static_assert(config.activation == PairSm90Activation::leaky_relu);
-  return v > 0 ? v : v * run.slope;
+__device__ __forceinline__ void wait_for_consumers() {
+  ptx::bar_sync(1, config.consumer_threads());
+}
+
+// The squared sine has a period of pi, so that an angle is taken modulo it.
+__device__ __forceinline__ float snake(float v, float alpha, float scale) {
+  constexpr float kPi = 3.14159265f;
+  const float turns = alpha * v * (1 / kPi), sine = ptx::sin_approx((turns - rintf(turns)) * kPi);
+  return fmaf(scale * sine, sine, v);
+}
+
+// Two neighbouring channels activated, as a word: in front of the first convolution of all channels, in front
+// of the second of the block's own.
+template <PairSm90 config, bool kSecond>
+__device__ __forceinline__ unsigned activated(const Run& run, const Tile<config>& tile, int channel,
+                                              float low, float high) {
+  if constexpr (config.activation == PairSm90Activation::snake) {
+    const unsigned numbers = tile.smem + config.smem().numbers + 4 * channel;
+    float alpha[2], scale[2];
+    ptx::ld_shared_v2(alpha[0], alpha[1], numbers + 4 * config.alpha_at(kSecond));
+    ptx::ld_shared_v2(scale[0], scale[1], numbers + 4 * config.scale_at(kSecond));
+    return pack_halves<config.type>(snake(low, alpha[0], scale[0]), snake(high, alpha[1], scale[1]));
+  } else {
+    return pack_halves<config.type>(low > 0 ? low : low * run.slope, high > 0 ? high : high * run.slope);
+  }
+}
+
+// Biases, and what the activations have a channel, which no earlier grid writes.
+template <PairSm90 config>
+__device__ __forceinline__ void load_numbers(const Run& run, const Tile<config>& tile) {
+  constexpr PackedPair kPacked = config.packed();
+  const auto copy = [&](int to, long long from, int count) {
+#pragma unroll 1
+    for (int i = tile.thread; i < count; i += config.consumer_threads())
+      ptx::st_shared(tile.smem + config.smem().numbers + 4 * (to + i), run.packed[from + i]);
+  };
+  const int own = tile.first_filter();
+  copy(0, kPacked.bias_at(0) + own, config.filters());
+  copy(config.filters(), kPacked.bias_at(1) + own, config.filters());
+  if constexpr (config.activation == PairSm90Activation::snake) {
+    copy(config.alpha_at(true), kPacked.alpha_at(1) + own, config.filters());
+    copy(config.scale_at(true), kPacked.scale_at(1) + own, config.filters());
+    copy(config.alpha_at(false), kPacked.alpha_at(0), 2 * config.channels);  // and scales behind
+  }
 }
 
 // The place of a piece of 16 bytes in matrices of so many bytes each, one for each chunk of channels.
@@ -72,9 +114,9 @@ __device__ __forceinline__ void load_x(const Run& run, const Tile<config>& tile)
             tile.smem + kAt.staging + place_of<config>(output, own_piece, config.staging_bytes()), words[i]);
 #pragma unroll
       for (int j = 0; j < 4; ++j)
-        words[i][j] = pack_halves<config.type>(
-            activate<config>(run, low_half<config.type>(words[i][j]), 0, 8 * piece + 2 * j),
-            activate<config>(run, high_half<config.type>(words[i][j]), 0, 8 * piece + 2 * j + 1));
+        words[i][j] =
+            activated<config, false>(run, tile, 8 * piece + 2 * j, low_half<config.type>(words[i][j]),
+                                     high_half<config.type>(words[i][j]));
       ptx::st_shared_v4(tile.smem + kAt.x + place_of<config>(row, piece, matrix), words[i]);
     }
   }
@@ -102,11 +144,6 @@ __device__ __forceinline__ void load_weights(const Run& run, unsigned smem, int 
     ring.next();
   }
   if constexpr (config.weights_stay()) filled();
-}
-
-template <PairSm90 config>
-__device__ __forceinline__ void wait_for_consumers() {
-  ptx::bar_sync(1, config.consumer_threads());
 }
 
 }  // namespace convtune::pair_sm90

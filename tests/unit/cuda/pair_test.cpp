@@ -28,7 +28,12 @@ std::vector<PairProblem> vocoders() {
         all.push_back({.c = c, .t = t, .first_taps = taps, .dilation = dilation, .second_taps = taps});
   for (const auto& [c, t] : {std::pair{768, 64}, {384, 512}, {192, 2048}, {96, 4096}})
     for (const int dilation : {1, 3, 9})
-      all.push_back({.c = c, .t = t, .first_taps = 7, .dilation = dilation, .second_taps = 1});
+      all.push_back({.c = c,
+                     .t = t,
+                     .first_taps = 7,
+                     .dilation = dilation,
+                     .second_taps = 1,
+                     .activation = PairActivation::snake});
   return all;
 }
 
