@@ -7,6 +7,7 @@
 #include "cpu/backend/cpu_backend.h"
 #include "cpu/onednn/onednn.h"
 #include "cpu/onednn/onednn_api.h"
+#include "cpu/onednn/onednn_sums.h"
 #include "cpu/reference/reference.h"
 #include "cuda/algorithms/algorithms.h"
 #include "cuda/algorithms/gradients.h"
@@ -20,7 +21,7 @@ namespace {
 const std::vector<const Algorithm*>& cpu_algorithms() {
   return once([] {
     std::vector<const Algorithm*> table = cpu::own_algorithms();
-    table.insert(table.end(), {cpu::onednn(), &cpu::reference()});
+    table.insert(table.end(), {cpu::onednn_sums(), cpu::onednn(), &cpu::reference()});
     std::erase(table, nullptr);  // oneDNN, in a build without it
     return table;
   });
