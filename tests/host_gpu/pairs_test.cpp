@@ -69,6 +69,21 @@ TEST_F(HostPair, IsExactInEveryModeAndConfig) {
   }
 }
 
+// One kernel: positions and dilation are arguments.
+TEST_F(HostPair, TakesAnyNumberOfPositionsAndAnyDilation) {
+  PairProblem problem = problems().back();
+  problem.c = 64, problem.first_taps = 7, problem.second_taps = 3;
+  for (const char* config :
+       {"consumers=1 parts=1 depth=64 stages=3", "consumers=2 parts=2 depth=32 stages=4"})
+    for (const std::int64_t t : {1, 2, 31, 61, 62, 63, 64, 65, 124, 125, 126, 127, 190})
+      for (const std::int64_t dilation : {1, 2, 9}) {
+        problem.t = t, problem.dilation = dilation;
+        const Pair pair = plan_pair(problem, kGpu, parse_config(config));
+        host_gpu_tests::set_mode(t % 2 == 0 ? "eager backwards watch" : "shuffled watch seed=3");
+        EXPECT_EQ(pair_fault(pair, gpu(), Data::integer, 5), "") << to_string(problem) << " with " << config;
+      }
+}
+
 TEST_F(HostPair, SpreadsNanAndInfinityAsTwoConvolutionsDo) {
   for (const PairProblem& problem : problems()) {
     if (problem.flops() > 40e6) continue;
