@@ -289,10 +289,10 @@ void take_registers(unsigned count) {
   }
 }
 
-void cluster_arrive() {
+void cluster_arrive(bool tells) {
   if (current->arrived_in >= 0) fail("it comes to the cluster's barrier twice");
   current->arrived_in = cluster->phase;
-  tell_mbarrier(cluster_barrier_of(cluster->phase));
+  if (tells) tell_mbarrier(cluster_barrier_of(cluster->phase));
   if (++cluster->arrived == cluster->live) end_cluster_barrier();
 }
 void cluster_wait() {
@@ -303,7 +303,7 @@ void cluster_wait() {
   wait_for("the cluster's barrier", 0);
 }
 void cluster_sync() {
-  cluster_arrive();
+  cluster_arrive(true);
   cluster_wait();
 }
 

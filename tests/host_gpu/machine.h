@@ -44,7 +44,7 @@ void sync_lanes(unsigned mask);  // lanes of the mask alone
 
 // ---- Barriers ----
 int barrier(unsigned id, unsigned threads, bool waits, int predicate);  // 0 threads: all of the block
-void cluster_arrive();
+void cluster_arrive(bool tells);
 void cluster_wait();
 void cluster_sync();
 unsigned cluster_rank();

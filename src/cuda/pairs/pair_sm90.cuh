@@ -133,7 +133,7 @@ __device__ __forceinline__ void share_middle(const Run& run, const Tile<config>&
     ptx::cluster_wait();  // all have begun
     send_middle(tile);
     ptx::mbarrier_wait(tile.smem + kAt.middle_full, 0);
-    ptx::cluster_arrive();
+    ptx::cluster_arrive_relaxed();
   }
 }
 
@@ -214,7 +214,7 @@ __global__ void __cluster_dims__(config.parts, 1, 1) __launch_bounds__(config.th
     if constexpr (config.parts > 1) ptx::mbarrier_arrive_expect(smem + kAt.middle_full, config.sent_bytes());
   }
   __syncthreads();
-  if constexpr (config.parts > 1) ptx::cluster_arrive();
+  if constexpr (config.parts > 1) ptx::cluster_arrive_relaxed();
   const int warp = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / 32, 0);
   Run run = {static_cast<const unsigned short*>(x),
              packed,
@@ -225,7 +225,7 @@ __global__ void __cluster_dims__(config.parts, 1, 1) __launch_bounds__(config.th
   if (warp == 4 * config.consumers) {
     load_weights<config>(run, smem, block % config.parts, [&] {
       ptx::wait_for_earlier_grids();
-      if constexpr (config.parts > 1) ptx::cluster_wait(), ptx::cluster_arrive();
+      if constexpr (config.parts > 1) ptx::cluster_wait(), ptx::cluster_arrive_relaxed();
     });
   } else {
     const Tile<config> tile = {block % config.parts, block / config.parts * config.outputs(),

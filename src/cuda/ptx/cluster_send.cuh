@@ -6,9 +6,10 @@
 
 namespace convtune::ptx {
 
-// cluster_sync() in two halves, for who has work between them; each thread does both.
-__device__ inline void cluster_arrive() {
-  asm volatile("barrier.cluster.arrive.release;" ::: "memory");
+// cluster_sync() in two halves, for who has work between them; each thread does both. What it wrote before is
+// not promised to be seen behind it: that would wait for all of the SM's memory.
+__device__ inline void cluster_arrive_relaxed() {
+  asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
 }
 __device__ inline void cluster_wait() {
   asm volatile("barrier.cluster.wait.acquire;" ::: "memory");

@@ -5,8 +5,8 @@
 
 namespace convtune::ptx {
 
-inline void cluster_arrive() {
-  host_gpu::cluster_arrive();
+inline void cluster_arrive_relaxed() {
+  host_gpu::cluster_arrive(false);
 }
 inline void cluster_wait() {
   host_gpu::cluster_wait();
