@@ -78,7 +78,7 @@ class Pair:
     """A planned pair. Immutable: any number of threads may run it, and CUDA graphs record it. Planning compiles its kernel, once a
     shape, and never measures. `config`: None, and the kernel's estimate chooses.
 
-    Attributes: `problem`, `device` ("cuda:0"), `config`, `packed_bytes` (of weights, on the device), `packing` (equal for two
+    Attributes: `problem`, `device` ("cuda:0"), `config`, `configs` (all that there are, first what should be fastest), `packed_bytes` (of weights, on the device), `packing` (equal for two
     pairs whose packed weights serve both). Raises Unsupported where no kernel is for it, or for this device."""
 
     _handle: int | None
@@ -90,7 +90,7 @@ class Pair:
         _library.check(_library.library.convtune_pair_plan(*asked))
         self._handle, self.problem = handle.value, problem
         facts = _library.take_json(_library.library.convtune_pair_json, handle)
-        self.device, self.config = facts["device"], facts["config"]
+        self.device, self.config, self.configs = facts["device"], facts["config"], facts["configs"]
         self.packing = f"pair {facts['packed_order']}"
         self.packed_bytes = _library.library.convtune_pair_packed_bytes(handle)
 

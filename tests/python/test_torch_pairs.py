@@ -259,6 +259,26 @@ def test_a_step_that_is_wrong_is_not_taken(graphs, held, monkeypatch):
     assert count(graphs[-1]) == 0 and said and all("differs from PyTorch's" in layer.decision for layer in said)
 
 
+def test_the_fastest_config_competes(graphs, held, monkeypatch):
+    run = Pair.run_raw
+    seen = []
+
+    def slow(self, *rest):
+        seen.append(self.config)
+        run(self, *rest)
+
+    def median_us(way, _):
+        del seen[:]
+        way()
+        return 50.0 if seen != ["config=2"] else 40.0
+
+    monkeypatch.setattr(Pair, "run_raw", slow)
+    monkeypatch.setattr("convtune.torch.measure.pairs.median_us", median_us)
+    first_call(made(Leaky(holes=(1,))), rows())
+    assert backend.last_report().layers[-1].config == "config=2"
+    assert [pairs.pair_of(node.args[2])[2] for node in graphs[-1].nodes if node.target is pair1d_packed] == ["config=2"]
+
+
 def test_what_no_kernel_is_for_stays_two(graphs, held, monkeypatch):
     monkeypatch.setattr(Pair, "refuses", staticmethod(lambda problem: problem.dilation == 3))
     first_call(made(Leaky()), rows())

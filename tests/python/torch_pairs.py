@@ -23,14 +23,14 @@ def at(address, shape, dtype):
 class Pair:
     """As convtune.pair.Pair is, of every shape, on the CPU: sums in float32, rounded where the kernel rounds. `planned`: how often."""
 
-    planned = 0
+    planned, configs = 0, ["config=1", "config=2"]
 
     def __init__(self, problem, device, config=None):
         if self.refuses(problem):
             raise convtune.Unsupported("no kernel is for it")
-        assert isinstance(problem, PairProblem) and config in (None, "config=1")
+        assert isinstance(problem, PairProblem) and config in (None, *self.configs)
         type(self).planned += 1
-        self.problem, self.device, self.config, self.packing = problem, str(device), "config=1", f"pair {problem.c}"
+        self.problem, self.device, self.config, self.packing = problem, str(device), config or self.configs[0], f"pair {problem.c}"
         c = problem.c
         self.sizes = [c * c * problem.first_taps, c, c * c * problem.second_taps, c, c, c, c, c]
         self.packed_bytes = 4 * sum(self.sizes)

@@ -3,6 +3,7 @@ them otherwise, remembered as those of layers are."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -20,13 +21,14 @@ from ..native import forward
 from ..pairs import pack_pair, pair1d_packed, pair_line
 from ..run import activated, fingerprint, pytorch_convolution
 from .contests import keep_layers, key_of, recall_layers
-from .decide import check_and_contest, device_of
+from .decide import check_and_contest, device_of, median_us
 from .phases import Phases
 from .sides import Fused, random
 from .timing import Stopwatch
 
 __all__ = ["PairSides", "Step", "decide_pairs", "known_pairs"]
 
+_GUESSES = 3  # configs that are looked at
 _CONTESTS_SECONDS = 4.0  # for all of a graph's together; each has its ten rounds
 _DECIDED = ("pytorch_us", "convtune_us", "gain", "config", "swapped", "decision", "low", "high")  # fields of a Layer that are kept
 
@@ -113,17 +115,25 @@ class PairSides:
         return lambda: activated(pair1d_packed(self.x, packed, line), self.step.behind)
 
 
-def _planned(problem: PairProblem, device: str) -> Pair | None:
+def _planned(problem: PairProblem, device: str) -> list[Pair]:
+    """The pair by the configs that should be fastest; none where no kernel is for it."""
     try:
-        return Pair(problem, device)
+        first = Pair(problem, device)
     except Error:
-        return None
+        return []
+    found = [first]
+    for config in first.configs[1:_GUESSES]:
+        with contextlib.suppress(Error):
+            found.append(Pair(problem, device, config))
+    return found
 
 
-def _plans(problems: Sequence[tuple[PairProblem, str]]) -> list[Pair | None]:
-    """Their kernels, compiled beside each other."""
+def _plans(problems: Sequence[tuple[PairProblem, str]]) -> list[list[Pair]]:
+    """Their kernels, compiled beside each other, each once: positions and dilations are arguments of one."""
+    kernels = {(replace(problem, n=1, t=1, dilation=1), device): (problem, device) for problem, device in problems}
     try:
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+            list(pool.map(_planned, *zip(*kernels.values())))
             return list(pool.map(_planned, *zip(*problems)))
     except RuntimeError:  # without a thread to be had
         return [_planned(*one) for one in problems]
@@ -148,13 +158,13 @@ def decide_pairs(
         plans = dict(zip(kinds, _plans([(step.problem, device_of(step)) for step in kinds.values()])))
     taken: dict[str, str | None] = {}
     layers, keys = [], []
-    todo = {kind: pair for kind, pair in plans.items() if pair is not None}
+    todo = {kind: pairs for kind, pairs in plans.items() if pairs}
     end = time.monotonic() + _CONTESTS_SECONDS
-    for number, (kind, pair) in enumerate(todo.items()):
-        step, line = kinds[kind], pair_line(pair)
+    for number, (kind, pairs) in enumerate(todo.items()):
+        step, lines = kinds[kind], {pair.config: pair_line(pair) for pair in pairs}
         names = [one.first.name for one in steps if one.kind == kind]
-        layer = Layer(names, None, len(names), algorithm="pair", config=pair.config, pair=str(step.problem))
-        key = key_of(f"pair {kind} {line} {min_gain}", fingerprint(device_of(step)), step.device)
+        layer = Layer(names, None, len(names), algorithm="pair", config=pairs[0].config, pair=str(step.problem))
+        key = key_of(f"pair {kind} {sorted(lines)} {min_gain}", fingerprint(device_of(step)), step.device)
         known = known_pairs([key])
         if force:
             layer.swapped, layer.decision = True, "convtune: forced, one kernel"
@@ -163,21 +173,27 @@ def decide_pairs(
         else:
             with phases("contests of layers"), torch.inference_mode(False):
                 share = max(0.0, end - time.monotonic()) / (len(todo) - number)
-                _compete(layer, step, line, min_gain, f"{key} contest", share)
+                _compete(layer, step, lines, min_gain, f"{key} contest", share)
             keep_layers(key, [{name: getattr(layer, name) for name in _DECIDED}])
-        taken[kind] = line if layer.swapped else None
+        taken[kind] = lines[layer.config] if layer.swapped else None
         layers.append(layer)
         keys.append(key)
     return [taken.get(step.kind) for step in steps], layers, keys
 
 
-def _compete(layer: Layer, step: Step, line: str, min_gain: float, key: str, seconds: float) -> None:
+def _compete(layer: Layer, step: Step, lines: dict[str, str], min_gain: float, key: str, seconds: float) -> None:
+    """The contest of the two convolutions with the config that a look finds fastest. `lines`: by config."""
+    stopwatch = Stopwatch(step.device)
     try:
         with torch.no_grad():
-            found = check_and_contest(lambda: PairSides(step), step.problem.dtype, line, Stopwatch(step.device), min_gain, key, seconds)
+            sides = PairSides(step)
+            if len(lines) > 1:
+                layer.config = min(lines, key=lambda config: median_us(sides.convtune(lines[config]), stopwatch))
+            line = lines[layer.config]
+            found = check_and_contest(lambda: sides, step.problem.dtype, line, stopwatch, min_gain, f"{key} {line}", seconds)
     except Unsupported as why:
         layer.decision = f"the two convolutions: {str(why).splitlines()[0]}"
         return
     layer.take(found)
     two = f"the two convolutions: {100 * min_gain:.3g} % less is not proven"
-    layer.decision = "convtune: one kernel in the place of two" if found.accepted else two
+    layer.decision = f"convtune: one kernel in the place of two, {layer.config}" if found.accepted else two
