@@ -98,7 +98,7 @@ template <PairSm90 config>
 __device__ __forceinline__ void send_middle(const Tile<config>& tile) {
   constexpr auto kAt = config.smem();
   constexpr int kBytes = 64 * config.row_bytes(), kCopies = (config.parts - 1) * config.own_chunks();
-  if (tile.thread / 32 % 4 != 0) return;
+  if (tile.warp % 4 != 0) return;
 #pragma unroll
   for (int i = tile.lane(); i < round_up(kCopies, 32); i += 32) {
     const int other = i / config.own_chunks() % config.parts;
@@ -228,8 +228,9 @@ __global__ void __cluster_dims__(config.parts, 1, 1) __launch_bounds__(config.th
       if constexpr (config.parts > 1) ptx::cluster_wait(), ptx::cluster_arrive_relaxed();
     });
   } else {
-    const Tile<config> tile = {block % config.parts, block / config.parts * config.outputs(),
-                               static_cast<int>(blockIdx.y), static_cast<int>(threadIdx.x), smem};
+    const Tile<config> tile = {block % config.parts,          block / config.parts * config.outputs(),
+                               static_cast<int>(blockIdx.y),  warp,
+                               static_cast<int>(threadIdx.x), smem};
     consume<config>(run, tile);
   }
   if constexpr (config.parts > 1) ptx::cluster_wait();  // nobody reads this block's middle any more

@@ -20,12 +20,13 @@ struct Run {
 };
 template <PairSm90 config>
 struct Tile {
-  int part, first, image, thread;  // the first output's position
+  int part, first, image;  // the first output's position
+  int warp, thread;        // the warp's number is known to be the same for all of it
   unsigned smem;
 
   __device__ int lane() const { return thread % 32; }
-  __device__ int consumer() const { return thread / 128; }
-  __device__ int first_row() const { return thread / 32 * 16; }  // for a warp
+  __device__ int consumer() const { return config.consumers == 1 ? 0 : warp / 4; }
+  __device__ int first_row() const { return warp * 16; }  // for a warp
   __device__ int first_filter() const { return part * config.filters(); }
 };
 template <PairSm90 config>
