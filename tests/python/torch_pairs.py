@@ -13,6 +13,10 @@ functional = torch.nn.functional
 KINDS = {"f16": torch.float16, "bf16": torch.bfloat16}
 
 
+def rows(*shape, dtype=torch.bfloat16):
+    return (torch.rand(shape or (2, 8, 40), generator=torch.Generator().manual_seed(0)) * 2 - 1).to(dtype)
+
+
 def at(address, shape, dtype):
     """The tensor in that memory."""
     count = torch.Size(shape).numel()
