@@ -48,17 +48,22 @@ double estimated_us(const PairProblem& a, const PairSm90& kernel, int multiproce
   const double taps = kernel.first_taps + kernel.second_taps;
   const double product = std::max(kernel.filters() / 2.0, kernel.filters() / 4.0 + 16);
   const double products = taps * kernel.channels / 16 * kernel.consumers * product;
-  constexpr double kLoadedBytes = 44;  // a cycle, from L2 to all SMs at once
-  const double weights = 1.0 * kernel.all_steps() * kernel.stage_bytes() / kLoadedBytes;
-  const double x = 500 + 2.0 * kernel.x_rows(dilation) * kernel.channels / 30;
+  // Bytes a cycle: from L2 to all SMs at once, or of stages that are under way meanwhile.
+  constexpr double kMostBytes = 60, kLatency = 650;
+  const double ahead =
+      1.0 * (kernel.weights_stay() ? kernel.stages : kernel.stages - 1) * kernel.stage_bytes();
+  const double loaded = std::min(kMostBytes, ahead / kLatency);
+  const double weights = 1.0 * kernel.all_steps() * kernel.stage_bytes() / loaded;
+  constexpr double kPieceCycles = 80.0 / 128;  // instructions of a piece of x, by warps, on four schedulers
+  const double x = kPieceCycles * kernel.x_rows(dilation) * kernel.channels / 8;
   const double stores = 24.0 * kernel.filters() / 8 * kernel.consumers;
-  constexpr double kLaunch = 2600, kExchange = 900, kCyclesOfUs = 1755;
-  const double cycles = kLaunch + x + std::max(products, weights) + 0.2 * std::min(products, weights) +
+  constexpr double kLaunch = 5200, kExchange = 900, kNextBlock = 1200, kCyclesOfUs = 1755;
+  const double cycles = kLaunch + x + std::max(products, weights) + 0.1 * std::min(products, weights) +
                         stores + (kernel.parts > 1 ? kExchange : 0);
   const double blocks = static_cast<double>(tiles_of(a, kernel)) * kernel.parts;
   const bool two = kernel.smem_bytes(dilation) <= kSmemOfTwo;
   const double waves = std::ceil(blocks / multiprocessors);
-  return (waves - 1) * (cycles - kLaunch) / kCyclesOfUs * (two ? 0.9 : 1) +
+  return (waves - 1) * (cycles - kLaunch + kNextBlock) / kCyclesOfUs * (two ? 0.9 : 1) +
          (cycles - (two ? 600 : 0)) / kCyclesOfUs;
 }
 

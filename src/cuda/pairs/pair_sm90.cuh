@@ -154,16 +154,20 @@ __device__ __forceinline__ void store_rows(const Run& run, const Tile<config>& t
   }
 }
 
+// What consumers multiply first, by them and others.
 template <PairSm90 config>
-__device__ __forceinline__ void consume(Run& run, const Tile<config>& tile) {
-  constexpr auto kAt = config.smem();
-  const bool finite = run.packed[config.packed().flag_at()] == 0;
+__device__ __forceinline__ void load(Run& run, const Tile<config>& tile) {
   load_numbers(run, tile);
   ptx::wait_for_earlier_grids(run.x);
-  if constexpr (config.activation == PairSm90Activation::snake) wait_for_consumers<config>();
+  if constexpr (config.activation == PairSm90Activation::snake) wait_for_loaders<config>();
   load_x(run, tile);
   ptx::fence_proxy_async();
-  wait_for_consumers<config>();
+  wait_for_loaders<config>();
+}
+
+template <PairSm90 config>
+__device__ __forceinline__ void consume(const Run& run, const Tile<config>& tile, bool finite) {
+  constexpr auto kAt = config.smem();
   Sums<config> sums;
   Ring<config.stages> ring;
   const int first_row = 64 * tile.consumer() * config.row_bytes();
@@ -222,16 +226,24 @@ __global__ void __cluster_dims__(config.parts, 1, 1) __launch_bounds__(config.th
              positions,
              dilation,
              slope};
-  if (warp == 4 * config.consumers) {
+  const auto leave_to_consumers = [] {
+    if constexpr (config.parts > 1) ptx::cluster_wait(), ptx::cluster_arrive_relaxed();
+  };
+  if (warp == config.loading_threads() / 32) {
     load_weights<config>(run, smem, block % config.parts, [&] {
       ptx::wait_for_earlier_grids();
-      if constexpr (config.parts > 1) ptx::cluster_wait(), ptx::cluster_arrive_relaxed();
+      leave_to_consumers();
     });
   } else {
     const Tile<config> tile = {block % config.parts,          block / config.parts * config.outputs(),
                                static_cast<int>(blockIdx.y),  warp,
                                static_cast<int>(threadIdx.x), smem};
-    consume<config>(run, tile);
+    const bool finite = packed[config.packed().flag_at()] == 0;
+    load(run, tile);
+    if (warp < 4 * config.consumers)
+      consume(run, tile, finite);
+    else
+      leave_to_consumers();
   }
   if constexpr (config.parts > 1) ptx::cluster_wait();  // nobody reads this block's middle any more
 }

@@ -52,7 +52,9 @@ struct PairSm90 {
   constexpr int second_pad() const { return (second_taps - 1) / 2; }
   constexpr int x_rows(int dilation) const { return positions() + (first_taps - 1) * dilation; }
   constexpr int consumer_threads() const { return 128 * consumers; }
-  constexpr int threads() const { return consumer_threads() + 32; }
+  // Threads that load x, of which the first are the consumers: activating it is as much work as products.
+  constexpr int loading_threads() const { return greater(consumer_threads(), channels >= 128 ? 512 : 384); }
+  constexpr int threads() const { return loading_threads() + 32; }
 
   // ---- Channels in chunks, each a matrix of its own in shared memory with rows of 64 or 128 bytes ----
   constexpr int filters() const { return channels / parts; }  // output channels of a block

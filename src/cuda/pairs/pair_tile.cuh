@@ -32,9 +32,14 @@ struct Tile {
 template <PairSm90 config>
 using Sums = float[config.filters() / 2];
 
+// All threads that load x, and the consumers among them.
+template <PairSm90 config>
+__device__ __forceinline__ void wait_for_loaders() {
+  ptx::bar_sync(1, config.loading_threads());
+}
 template <PairSm90 config>
 __device__ __forceinline__ void wait_for_consumers() {
-  ptx::bar_sync(1, config.consumer_threads());
+  ptx::bar_sync(2, config.consumer_threads());
 }
 
 // The squared sine has a period of pi, so that an angle is taken modulo it.
@@ -66,7 +71,7 @@ __device__ __forceinline__ void load_numbers(const Run& run, const Tile<config>&
   constexpr PackedPair kPacked = config.packed();
   const auto copy = [&](int to, long long from, int count) {
 #pragma unroll 1
-    for (int i = tile.thread; i < count; i += config.consumer_threads())
+    for (int i = tile.thread; i < count; i += config.loading_threads())
       ptx::st_shared(tile.smem + config.smem().numbers + 4 * (to + i), run.packed[from + i]);
   };
   const int own = tile.first_filter();
@@ -90,8 +95,8 @@ __device__ __forceinline__ unsigned place_of(int row, int piece, int matrix_byte
 template <PairSm90 config>
 __device__ __forceinline__ void load_x(const Run& run, const Tile<config>& tile) {
   constexpr auto kAt = config.smem();
-  constexpr int kPieces = config.channels / 8, kThreads = config.consumer_threads();
-  constexpr int kAtOnce = config.consumers == 1 ? 16 : config.consumers == 2 ? 8 : 4;
+  constexpr int kPieces = config.channels / 8, kThreads = config.loading_threads(),
+                kAtOnce = kPieces < 16 ? 4 : 8;
   const int pads = config.first_pad(run.dilation) + config.second_pad();
   const int all = config.x_rows(run.dilation) * kPieces, matrix = config.x_bytes(run.dilation);
 #pragma unroll 1
