@@ -24,6 +24,7 @@ from pathlib import Path
 import torch
 
 import convtune
+from convtune.tensors import lying
 
 CASES = Path(__file__).resolve().parent.parent / "cases"
 TYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
@@ -114,9 +115,12 @@ class Row:
         tensors = {"dy": self.dy.data_ptr(), "dx": result.data_ptr()} if of_x else {
             "x": self.x.data_ptr(), "y": result.data_ptr()}  # fmt: skip
 
+        weights = lying(convolution, self.w, self.w)
+
         def run():
-            convolution.pack_raw(self.plain.data_ptr(), 0, at, stream)
-            convolution.run_tensors_raw(**tensors, packed=at, stream=stream)
+            if not weights:
+                convolution.pack_raw(self.plain.data_ptr(), 0, at, stream)
+            convolution.run_tensors_raw(**tensors, packed=weights or at, stream=stream)
             return result
 
         run.packed = packed  # lives as long

@@ -193,11 +193,12 @@ CONVTUNE_API convtune_status convtune_explain(const convtune_convolution* convol
 /* Weights and bias in the order that the kernel reads, in memory of the caller's: convtune_packed_bytes of it
  * on the convolution's device, aligned to 256 bytes (64 on a CPU), kept until the work that reads it is done.
  * The same bytes do for every convolution of this process with an equal plan_json, or with an equal
- * packed_order in it that is not empty; nobody can check that they are given to one. Pointers are device
- * pointers; w: [K][C/groups][R][S], bias: [K] or null where the problem has none. All need the alignment of
- * their elements only, but a CPU stores y fastest where it begins at a multiple of 64 bytes; y must not
- * overlap x, w and bias; a batch of 0 reads nothing. `stream` is a CUstream, or null; work is queued and
- * nothing waits. */
+ * packed_order in it that is not empty; nobody can check that they are given to one. Of the order "krsc" they
+ * are the filter itself, channels last ([K][R][S][C/groups]): whoever has it so packs nothing. Pointers are
+ * device pointers; w: [K][C/groups][R][S], bias: [K] or null where the problem has none. All need the
+ * alignment of their elements only, but a CPU stores y fastest where it begins at a multiple of 64 bytes; y
+ * must not overlap x, w and bias; a batch of 0 reads nothing. `stream` is a CUstream, or null; work is queued
+ * and nothing waits. */
 CONVTUNE_API size_t convtune_packed_bytes(const convtune_convolution* convolution); /* null: 0 */
 CONVTUNE_API convtune_status convtune_pack(const convtune_convolution* convolution, const void* w,
                                            const void* bias, void* packed, void* stream);

@@ -91,7 +91,8 @@ class Convolution {
   std::size_t packed_bytes() const;  // at least 1
   // Names the order of packed weights; "" where it is not known. Weights that were packed by another
   // Convolution of this process with the same name on the same device serve this one, too: those of one layer
-  // on frames with a cache and without.
+  // on frames with a cache and without. "krsc": they are the filter, channels last, which may lie anywhere
+  // that is aligned so.
   std::string packed_order() const;
   void pack_into(const void* w, const void* bias, void* packed, Stream stream = nullptr) const;
   void run_packed(const Tensors& tensors, const void* packed, Stream stream = nullptr) const;

@@ -92,6 +92,8 @@ class Convolution:
         plan = _library.take_text(_library.library.convtune_plan_json, handle)
         facts: dict[str, Any] = json.loads(plan)
         self.packing = facts["packed_order"] or plan
+        # Packed weights are the filter itself, channels last: one that lies so is given as it is.
+        self.reads_weights = facts["packed_order"] == "krsc"
         resolved = Problem.parse(facts["problem"])
         self.problem = resolved.replace(name=asked.name) if asked.name else resolved
         self.device = facts["device"]

@@ -99,6 +99,15 @@ def pack(
     return memory, pointer
 
 
+def lying(convolution: Convolution, w: torch.Tensor, x: torch.Tensor) -> int:
+    """The weight's own address where it is what the convolution reads, else 0: then it is packed."""
+    if not convolution.reads_weights or w.is_neg() or not w.movedim(1, -1).is_contiguous():
+        return 0
+    check_like(w, "w", x)
+    pointer = w.data_ptr()
+    return 0 if pointer % 256 else pointer
+
+
 def pack_into(memory: torch.Tensor, convolution: Convolution, w: torch.Tensor, bias: torch.Tensor | None) -> None:
     """Packs into memory of the caller's, on the current stream of its device. Weight and bias are of the problem's
     types."""

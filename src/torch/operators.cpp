@@ -244,6 +244,7 @@ CONVTUNE_API bool convtune_torch_offer_gradients(const void* dy, const void* x, 
       image.launch.x = form_of_dy;
       image.launch.last = of_x_last, image.launch.transposed = !transposed;
       image.weight = form_of_weight;
+      image.lies = reads_weights(of_x) && lies_as(form_of_weight, dense(form_of_weight, true));
     }
     if (of_w) {
       if (!read_form(handle_of(dw), taps.dw) || (dbias && !read_row(handle_of(dbias), taps.dbias)))

@@ -21,11 +21,24 @@ void check_face(convtune_status status) {
   if (status != CONVTUNE_OK) throw std::runtime_error(convtune_error_text());
 }
 
-std::string fingerprint(const convtune_convolution* convolution) {
+namespace {
+
+std::string plan_json(const convtune_convolution* convolution) {
   convtune_text text{};
   check_face(convtune_plan_json(convolution, &text));
-  const std::string json(text.data, text.size);
+  std::string json(text.data, text.size);
   convtune_text_free(&text);
+  return json;
+}
+
+}  // namespace
+
+bool reads_weights(const convtune_convolution* convolution) {
+  return plan_json(convolution).find("\"packed_order\":\"krsc\"") != std::string::npos;
+}
+
+std::string fingerprint(const convtune_convolution* convolution) {
+  const std::string json = plan_json(convolution);
   const std::string begin = "\"fingerprint\":\"";  // the name of a processor has no quotes
   const std::size_t at = json.find(begin);
   if (at == std::string::npos) return {};

@@ -37,6 +37,8 @@ Tensor run(const Launch& launch, TensorHandle x, TensorHandle residual);
 void check_face(convtune_status status);
 // The name under which records of the convolution's device are kept.
 std::string fingerprint(const convtune_convolution* convolution);
+// Tells whether its packed weights are the filter itself, channels last.
+bool reads_weights(const convtune_convolution* convolution);
 // "cpu", "cuda:0"
 std::string device_text(const Form& x);
 std::int32_t c_dtype(std::int32_t dtype);  // the type of convtune/c.h; throws where there is none

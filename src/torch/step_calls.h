@@ -24,6 +24,7 @@ using StepForms = std::array<Form, 4>;
 struct PackedAnew {
   Launch launch;  // without packed weights, and of no stream
   Form weight;
+  bool lies = false;  // as the convolution reads it
 };
 
 // The gradient of a weight, and of the bias with it.

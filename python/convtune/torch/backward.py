@@ -24,7 +24,7 @@ from ..caches import PLANS
 from ..convolution import Convolution
 from ..errors import InvalidArgument, Unsupported
 from ..problem import Problem
-from ..tensors import allowed_precision, pack
+from ..tensors import allowed_precision, lying, pack
 from .batches import ANY_BATCH
 from .how import How
 from .layout import empty, laid, output_last, wants_channels_last
@@ -92,7 +92,9 @@ def _of_x(planned: Planned, grad: Tensor, weight: Tensor, last: bool) -> Tensor:
     convolution: Any = planned.convolution
     _check_size(grad, planned.input_shape)
     stream = as_recorded(convolution, grad)
-    kept, packed = pack(convolution, weight, None, grad, stream)
+    kept, packed = None, lying(convolution, weight, grad)
+    if not packed:
+        kept, packed = pack(convolution, weight, None, grad, stream)
     dx = launched(planned, grad, packed, None, last, stream)
     del kept  # freed in the order of the stream
     return dx

@@ -14,7 +14,8 @@ __device__ __forceinline__ void store_bare_piece(const float* __restrict__ bias,
   const unsigned piece = blockIdx.x % what.pieces(), of_all = blockIdx.x / what.pieces();
   const int frame = static_cast<int>(of_all % a.z), channel = static_cast<int>(of_all / a.z % a.k);
   const bool met = what.is_met(what.met_d, frame + what.pad_d, what.stride_d);
-  const float addend = bias[what.bias_of(channel)], bare = a.residual ? 0 : finish<a>(0, addend, 0);
+  const float addend = bias ? bias[what.bias_of(channel)] : 0,
+              bare = a.residual ? 0 : finish<a>(0, addend, 0);
   const long long plane = static_cast<long long>(of_all) * what.plane();
   const int first = static_cast<int>(piece) * what.kPiece + static_cast<int>(threadIdx.x);
   const int end = lesser(what.plane(), static_cast<int>(piece + 1) * what.kPiece);
@@ -69,7 +70,7 @@ __device__ __forceinline__ void store_bare_units(const float* __restrict__ bias,
       float other = 0;
       if constexpr (what.conv.residual)
         other = load_element<what.conv.y_type>(residual, 1LL * unit * kUnit + i);
-      values[i] = finish<what.conv>(0, bias[what.bias_of(channel + i)], other);
+      values[i] = finish<what.conv>(0, bias ? bias[what.bias_of(channel + i)] : 0, other);
     }
   };
   if (first >= kAll) return;

@@ -11,6 +11,7 @@
 #include "convtune/problem.h"
 #include "cuda/tile/conv_extents.h"
 #include "cuda/tile/conv_numbers.h"
+#include "cuda/tile/lying.h"
 #include "problem/forward_parts.h"
 
 namespace convtune::cuda {
@@ -58,6 +59,7 @@ inline std::string field_to_cuda(ElementType value) {
 inline std::string field_to_cuda(const ConvExtents& value);
 inline std::string field_to_cuda(const ConvLies& value);
 inline std::string field_to_cuda(const ConvAxis& value);
+inline std::string field_to_cuda(const LyingWeights& value);
 
 // "convtune::ConvExtents{.n=256,...}": of a struct that lists its fields (config.h) and has a name for
 // this. Enums among them have a field_to_cuda() in their own namespace.
@@ -77,6 +79,9 @@ inline std::string field_to_cuda(const ConvLies& value) {
   return to_cuda(value);
 }
 inline std::string field_to_cuda(const ConvAxis& value) {
+  return to_cuda(value);
+}
+inline std::string field_to_cuda(const LyingWeights& value) {
   return to_cuda(value);
 }
 

@@ -13,6 +13,7 @@
 #include "cuda/launch/bare_step.h"
 #include "cuda/launch/gather_step.h"
 #include "cuda/launch/kernel_executable.h"
+#include "cuda/launch/lying.h"
 #include "model/capability_facts.h"
 #include "problem/activation.h"
 #include "problem/forward_parts.h"
@@ -111,7 +112,7 @@ Support KernelAlgorithm::takes_any_layout(const ConvProblem& problem, const Devi
 std::optional<double> KernelAlgorithm::estimated_us(const ConvProblem& problem, const DeviceInfo& device,
                                                     const Config& config) const {
   return us_of(computed(problem), work(problem, device, config), device, config) +
-         later_parts_us(problem, device, config);
+         later_parts_us(problem, device, config) + packing_us(parts(problem), config);
 }
 
 double KernelAlgorithm::later_parts_us(const ConvProblem& problem, const DeviceInfo& device,
@@ -151,11 +152,12 @@ LaunchPlan KernelAlgorithm::plan(const ConvProblem& problem, const DeviceInfo& d
                 fmt::format("{} cannot run this problem: {}", name_, support.reason()));
   std::vector<LaunchPlan> plans;
   for (const Computed& part : parts(problem)) plans.push_back(plan_of_part(part, device, config));
-  if (has_bare_part(problem))
-    plans.front().run.emplace_back(Bare{{Operand::packed, "const float*", plans.front().packed.bias_at()},
-                                        Operand::residual,
-                                        Operand::y,
-                                        bare_residues_of(seen(problem), computed(problem))});
+  if (has_bare_part(problem)) {
+    std::optional<Pointer> bias;
+    if (!is_lying(config)) bias = {Operand::packed, "const float*", plans.front().packed.bias_at()};
+    plans.front().run.emplace_back(
+        Bare{bias, Operand::residual, Operand::y, bare_residues_of(seen(problem), computed(problem))});
+  }
   add_conversions(plans.front(), problem, converted(problem));
   // A forward part reads dy as its x and writes dx as its y.
   if (problem.direction == Direction::backward_data)
@@ -170,7 +172,10 @@ LaunchPlan KernelAlgorithm::plan(const ConvProblem& problem, const DeviceInfo& d
 LaunchPlan KernelAlgorithm::plan_of_part(const Computed& part, const DeviceInfo& device,
                                          const Config& config) const {
   LaunchPlan plan = launch_plan(part, device, config);
-  add_gathering(plan, part, gathers_while_packing());
+  if (is_lying(config))
+    lie(plan, part);
+  else
+    add_gathering(plan, part, gathers_while_packing());
   return plan;
 }
 

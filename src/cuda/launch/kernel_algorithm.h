@@ -24,6 +24,7 @@
 #include "cuda/launch/conversions.h"
 #include "cuda/launch/extents.h"
 #include "cuda/launch/launch_plan.h"
+#include "cuda/launch/lying.h"
 #include "cuda/launch/tile_work.h"
 #include "cuda/tile/arithmetic.h"
 #include "cuda/tile/packed.h"
@@ -266,6 +267,7 @@ class KernelAlgorithmOf : public KernelAlgorithm {
   // Known for kernels that have the order as numbers of its own (tile/pack.cuh).
   std::string packed_order(const ConvProblem& problem, const DeviceInfo&, const Config& config) const final {
     std::string order;
+    if (is_lying(config)) return std::string(kLyingOrder);
     if constexpr (requires(const Kernel& kernel) { kernel.weights(); })
       for (const Computed& part : parts(problem)) {
         const Kernel kernel = kernel_for(part, config);

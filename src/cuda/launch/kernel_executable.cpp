@@ -46,10 +46,11 @@ struct KernelExecutable::Operands {
 // serve every batch, else once a plan.
 struct KernelExecutable::Kernels {
   Kernels(const LaunchPlan& plan, int index, const CompiledPlan& made)
-      : device(index),
-        runs(plan, device, made.job, made.module, Kernel::Loaded::at_build),
-        pack(device, made.module, made.job.kernels[LaunchPlan::kPack],
-             {.waits_for_earlier_grids = plan.gathers.has_value()}) {}
+      : device(index), runs(plan, device, made.job, made.module, Kernel::Loaded::at_build) {
+    if (!plan.weights_lie)
+      pack.emplace(device, made.module, made.job.kernels[LaunchPlan::kPack],
+                   Kernel::Options{.waits_for_earlier_grids = plan.gathers.has_value()});
+  }
 
   // Kernels that a run launches.
   struct Runs {
@@ -83,7 +84,7 @@ struct KernelExecutable::Kernels {
 
   const int device;
   const Runs runs;
-  const Kernel pack;
+  std::optional<Kernel> pack;  // none where weights lie as they are read
   mutable Mutex mutex;
   mutable std::optional<Runs> any;
 };
@@ -103,8 +104,7 @@ std::shared_ptr<const KernelExecutable::Kernels> KernelExecutable::load(const La
   auto& slots = *once([] { return new std::map<std::string, Slot>; });
   Slot* slot = nullptr;
   const CompileJob job = compile_job(plan, plan.configs.front());
-  const std::string name =
-      fmt::format("{} {} {}", index, job.kernels[LaunchPlan::kRun], job.kernels[LaunchPlan::kPack]);
+  const std::string name = fmt::format("{} {} {}", index, job.kernels[LaunchPlan::kRun], job.kernels.back());
   {
     const std::lock_guard lock(mutex);
     slot = &slots[name];
@@ -151,6 +151,7 @@ void KernelExecutable::pack(const void* w, const void* bias, void* packed, Strea
     place(plan_.pack_workspace, hold.memory, operands);
     take(plan_.pack, operands, stream);
   }
+  if (plan_.weights_lie) return;
   for_more([&](const KernelExecutable& part, std::size_t offset) {
     part.pack(w, bias, static_cast<unsigned char*>(packed) + offset, stream);
   });
@@ -177,7 +178,9 @@ void KernelExecutable::run(const Tensors& tensors, const void* packed, Stream st
 
 std::size_t KernelExecutable::packed_bytes() const {
   std::size_t bytes = plan_.packed_bytes();
-  for_more([&](const KernelExecutable& part, std::size_t offset) { bytes = offset + part.packed_bytes(); });
+  for_more([&](const KernelExecutable& part, std::size_t offset) {
+    bytes = std::max(bytes, offset + part.packed_bytes());
+  });
   return bytes;
 }
 
@@ -202,7 +205,7 @@ void KernelExecutable::take(const std::vector<Step>& steps, const Operands& oper
       gathers_[gathered++].run(operands.at({gathering->from}),
                                const_cast<void*>(operands.at({gathering->to})), stream);
     else if (const auto* bare = std::get_if<Bare>(&step))
-      bares_[bares++].run(operands.at(bare->bias), operands.at({bare->residual}),
+      bares_[bares++].run(bare->bias ? operands.at(*bare->bias) : nullptr, operands.at({bare->residual}),
                           const_cast<void*>(operands.at({bare->to})), stream);
     else
       launch(std::get<KernelLaunch>(step), operands, stream);
@@ -251,7 +254,7 @@ void KernelExecutable::launch(const KernelLaunch& step, const Operands& operands
   }
   const bool packs = step.kernel == LaunchPlan::kPack;
   const bool any = !packs && !aligned && !plan_.config_for_any_pointer.empty();
-  const Kernel& kernel = packs ? kernels_->pack
+  const Kernel& kernel = packs ? *kernels_->pack
                          : any ? kernels_->for_any_pointer(plan_).at(step.kernel)
                                : kernels_->runs.at(step.kernel);
   Extent3 grid = step.grid;

@@ -38,10 +38,10 @@ class KernelExecutable final : public Executable {
   // f(part, offset of its packed weights in bytes) for each further part.
   template <class F>
   void for_more(const F& f) const {
-    std::size_t offset = in_lines(plan_.packed_bytes());
+    std::size_t offset = plan_.weights_lie ? 0 : in_lines(plan_.packed_bytes());
     for (const auto& part : more_) {
       f(*part, offset);
-      offset += in_lines(part->packed_bytes());
+      if (!plan_.weights_lie) offset += in_lines(part->packed_bytes());
     }
   }
   void launch(const KernelLaunch& step, const Operands& operands, Stream stream) const;

@@ -75,7 +75,7 @@ CompileJob compile_job(const LaunchPlan& plan, const std::string& config) {
         job.headers.push_back(std::move(source));
     job.kernels.push_back(fmt::format("convtune::gather_and_pack<{}, {}, {}>", config, plan.gathers->axes,
                                       plan.gathers->flags));
-  } else {
+  } else if (!plan.weights_lie) {
     job.kernels.push_back(kernel("pack_"));
   }
   if (plan.adds_up()) job.kernels.push_back(kernel("add_up_"));

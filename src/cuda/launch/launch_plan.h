@@ -147,9 +147,9 @@ struct Gathered {
   std::int64_t element_bytes = 4;
   bool operator==(const Gathered&) const = default;
 };
-// Elements of dx that no tap meets, stored with the biases of packed weights.
+// Elements of dx that no tap meets, stored with the biases of packed weights, where there are any.
 struct Bare {
-  Pointer bias;
+  std::optional<Pointer> bias;
   Operand residual = Operand::residual, to = Operand::y;
   BareResidues what;
 };
@@ -196,6 +196,8 @@ struct LaunchPlan {
   std::vector<Step> pack, run;
   // The filter is another one's numbers in another order, which pack() takes as it reads them.
   std::optional<GatheredAsPacked> gathers;
+  // Packed weights are the filter as it lies, channels last (lying.h): further parts read the same.
+  bool weights_lie = false;
   std::vector<WorkspacePart> workspace;  // each at a multiple of 256 bytes, in this order
   std::vector<WorkspacePart> pack_workspace;
   // Further parts of a backward data problem, which write other elements of the same tensor. They run behind

@@ -203,16 +203,19 @@ std::string gathering_text(const Gathered& step) {
   const std::string name(to_string(step.to));
   const std::string_view type = step.element_bytes == 2 ? "unsigned short" : "unsigned";
   const GatherAxes axes = axes_of(step.what);
+  std::string memory;
+  if (step.to != Operand::packed)
+    memory = fmt::format(
+        "const at::Tensor memory_of_{0} = at::empty({{{1}}}, result.options());\n"
+        "auto* const {0} = memory_of_{0}.data_ptr<float>();\n",
+        name, (step.what.elements() * step.element_bytes + 3) / 4);
   return fmt::format(
-      "const at::Tensor memory_of_{0} = at::empty({{{1}}}, result.options());\n"
-      "auto* const {0} = memory_of_{0}.data_ptr<float>();\n"
-      "convtune::gather_numbers<{2}><<<dim3({3}, 1, 1), dim3({4}, 1, 1), 0, "
+      "{1}convtune::gather_numbers<{2}><<<dim3({3}, 1, 1), dim3({4}, 1, 1), 0, "
       "stream>>>(reinterpret_cast<const {2}*>({5}), "
       "reinterpret_cast<{2}*>({0}), convtune::GatherAxes{{{6}, {{{7}}}, {{{8}}}, {{{9}}}}});\n"
       "C10_CUDA_KERNEL_LAUNCH_CHECK();\n",
-      name, (step.what.elements() * step.element_bytes + 3) / 4, type, axes.blocks(), GatherAxes::kThreads,
-      pointer_text({step.from}), axes.begin, fmt::join(axes.extents, ", "), fmt::join(axes.steps, ", "),
-      fmt::join(axes.whole, ", "));
+      name, memory, type, axes.blocks(), GatherAxes::kThreads, pointer_text({step.from}), axes.begin,
+      fmt::join(axes.extents, ", "), fmt::join(axes.steps, ", "), fmt::join(axes.whole, ", "));
 }
 
 // Arguments as CUDA C++ writes them, for tensors that begin at multiples of 16 bytes.
@@ -262,7 +265,7 @@ std::string statements_of(const std::vector<Step>& steps, const CompileJob& job)
     if (const auto* bare = std::get_if<Bare>(&step)) {
       add(fmt::format(
           "convtune::store_bare_residues<<<dim3({}, 1, 1), dim3({}, 1, 1), 0, stream>>>({}, {}, {});",
-          bare->what.blocks(), BareResidues::kThreads, pointer_text(bare->bias),
+          bare->what.blocks(), BareResidues::kThreads, bare->bias ? pointer_text(*bare->bias) : "nullptr",
           pointer_text({bare->residual}), pointer_text({bare->to})));
       add("C10_CUDA_KERNEL_LAUNCH_CHECK();");
       continue;

@@ -63,4 +63,18 @@ struct BodyTaps {
   constexpr bool has(int some_row, int some_column) const { return some_row >= row && some_column >= column; }
 };
 
+// A tile's first output, its volume, group and first filter, which is one of the set's.
+struct BodyCorner {
+  int image, row, column, volume, group, filter;
+  int set;                                               // the group, or a residue of all channels
+  constexpr int part() const { return volume + group; }  // coordinate of the extent that both share
+};
+
+// Places in shared memory, in bytes.
+struct BodySmem {
+  int inputs, weights, slices, staging, full, empty, weights_full, weights_empty, residual_full;
+  int slices_full, slices_empty;
+  long long end;
+};
+
 }  // namespace convtune

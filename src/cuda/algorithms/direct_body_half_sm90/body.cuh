@@ -3,6 +3,8 @@
 #pragma once
 
 #include "cuda/algorithms/direct_body_half_sm90/store.cuh"
+#include "cuda/ptx/votes.cuh"
+#include "cuda/ptx/wgmma_half_rows.cuh"
 #include "cuda/ptx/wgmma_half_shared.cuh"
 #include "cuda/tile/consumers.cuh"
 
@@ -54,6 +56,30 @@ struct Rings {
   }
 };
 
+// Products of a config's operands: of weights that lie k is the outer extent.
+template <DirectBodyHalfSm90 config, bool kBf16, bool kLying = (config.lying > 0)>
+struct ProductsOf {
+  using Are = ptx::WgmmaHalfShared<kBf16, config.positions(), config.pixels_first()>;
+};
+template <DirectBodyHalfSm90 config, bool kBf16>
+struct ProductsOf<config, kBf16, true> {
+  using Are = ptx::WgmmaHalfRows<kBf16, config.positions()>;
+};
+template <DirectBodyHalfSm90 config, bool kBf16>
+using ProductOf = typename ProductsOf<config, kBf16>::Are;
+
+// Tells whether outputs of a consumer must be computed again, where weights are read as they lie.
+template <DirectBodyHalfSm90 config>
+__device__ __forceinline__ bool must_repair(LyingDoubt<config>& doubt, const Sums<config>& sums,
+                                            const void* __restrict__ w, int barrier) {
+  bool is_nan = false;
+#pragma unroll
+  for (int block = 0; block < config.filter_blocks; ++block)
+#pragma unroll
+    for (int i = 0; i < config.positions() / 2; ++i) is_nan |= sums[block][i] != sums[block][i];
+  return ptx::bar_sync_or(static_cast<unsigned>(barrier), 128, is_nan) && doubt.holds(w);
+}
+
 // A consumer's products of a tile, which is its first or not. `seen()` is called once all its stages have
 // been full.
 template <DirectBodyHalfSm90 config, class Seen>
@@ -68,8 +94,13 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, Rings<config>& ring
   constexpr int kSixteen = config.pixels_first() ? 2048 / 16 : 32 / 16;                  // channels of pixels
   const int first_filter = config.ping_pong ? 0 : consumer * config.consumer_filters();
   const unsigned long long pixels = pixels_descriptor<config>((smem + kAt.inputs) / 16);
-  const unsigned long long filters = ptx::wgmma_descriptor_exchanged<config.row_bytes()>(
-      (smem + kAt.weights + first_filter * config.row_bytes()) / 16);
+  // 16 channels of filters, and 64 filters.
+  constexpr int kSixteenOfA = config.lying > 0 ? kLyingSixteen : 2;
+  constexpr int kBlockOfA = 64 * config.row_bytes() / 16;
+  const unsigned at_filters = (smem + kAt.weights + first_filter * config.row_bytes()) / 16;
+  const unsigned long long filters = config.lying > 0
+                                         ? lying_descriptor(at_filters, kBlockOfA)
+                                         : ptx::wgmma_descriptor_exchanged<config.row_bytes()>(at_filters);
   const unsigned lane = threadIdx.x % 32;
   const auto release_weights = [&](unsigned empty, bool releases) {
     if constexpr (kStay)
@@ -104,16 +135,15 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, Rings<config>& ring
         const unsigned long long b =
             pixels + inputs + config.tap_pixel(row, column) * (config.row_bytes() / 16);
         const auto add_products = [&](auto count) {
-          using Product = ptx::WgmmaHalfShared<kBf16, config.positions(), config.pixels_first()>;
+          using Product = ProductOf<config, kBf16>;
           ptx::wgmma_fence();
           if constexpr (config.filter_blocks == 1 && count.value == 4)
             Product::template multiply_four<kSixteen>(sums[0], a, b, step > 0);
           else
             for_constants<0, count.value>([&](auto k) {
               for_constants<0, config.filter_blocks>([&](auto block) {
-                constexpr int kBlock = block.value * 64 * config.row_bytes() / 16;
-                Product::multiply(sums[block.value], a + kBlock + 2 * k.value, b + kSixteen * k.value,
-                                  k.value > 0 || step > 0);
+                Product::multiply(sums[block.value], a + block.value * kBlockOfA + kSixteenOfA * k.value,
+                                  b + kSixteen * k.value, k.value > 0 || step > 0);
               });
             });
           ptx::wgmma_commit();
@@ -151,7 +181,7 @@ __device__ void consume(const Maps& maps, const unsigned short* __restrict__ x,
   constexpr Packed kPacked = config.packed();
   constexpr int kPlaces = config.places();
   const Place<config> place(images);
-  const bool finite = __float_as_uint(packed[kPacked.flag_at()]) == 0;
+  const bool finite = config.lying > 0 || __float_as_uint(packed[kPacked.flag_at()]) == 0;
   Rings<config> rings;
   int tile = place.first_tile, tile_step = place.tile_step;
   if constexpr (config.ping_pong) {
@@ -178,6 +208,7 @@ __device__ void consume(const Maps& maps, const unsigned short* __restrict__ x,
   bool first_tile = true;
   Sums<config> sums;
   Biases<config> biases;
+  LyingDoubt<config> doubt;
 #pragma unroll 1
   for (; tile < place.tiles; tile += tile_step) {
     store.corner = corner_of(tile);
@@ -196,6 +227,11 @@ __device__ void consume(const Maps& maps, const unsigned short* __restrict__ x,
       store.store_exact(x, cache, packed, residual, y);
       continue;
     }
+    if constexpr (config.doubts())
+      if (must_repair<config>(doubt, sums, packed, store.barrier)) {
+        store.store_exact(x, cache, packed, residual, y);
+        continue;
+      }
     if constexpr (kPlaces > 1)
       if (tile + tile_step < place.tiles) {
         Store<config> next = store;
@@ -270,7 +306,7 @@ __device__ __forceinline__ void run_block(const MapsOf<config>& maps, const void
     if constexpr (R::kMove) ptx::leave_registers<R::kLoading>();
     const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32 % 4, 0);
     if (warp == kWeightsWarp)
-      load_weights<config>(reinterpret_cast<const unsigned*>(packed), smem, images);
+      load_weights<config>(maps, reinterpret_cast<const unsigned*>(packed), smem, images);
     else
       Loads::load(maps, static_cast<const unsigned short*>(x), static_cast<const unsigned short*>(cache),
                   smem, warp, images);

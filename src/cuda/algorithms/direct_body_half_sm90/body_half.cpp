@@ -217,6 +217,10 @@ TensorMaps maps_of(const Kernel& kernel) {
     maps.type = "convtune::direct_body_half_sm90::MapsWithCache";
     maps.groups.push_back({Operand::cache, {cache}});
   }
+  if (kernel.lying > 0) {
+    maps.type = "convtune::direct_body_half_sm90::MapsWithWeights";
+    maps.groups.push_back(lying_map(kernel.conv, kernel.lie, kernel.channels / kernel.cluster));
+  }
   return maps;
 }
 
@@ -312,6 +316,10 @@ std::vector<Kernel> DirectBodyHalf::configs(const Computed& a, const DeviceInfo&
     Kernel more = kernel;
     while (++more.input_stages <= kMostInputStages && more.valid(sm90_smem_per_block())) kernel = more;
     ranked.push_back(timed(kernel, a, target, blocks_of(kernel, device.units)));
+    ranked.back().cost += packing_us(a);
+    kernel.lying = 1, kernel.lie = lying_of(a);
+    if (kernel.valid(sm90_smem_per_block()))
+      ranked.push_back(timed(kernel, a, target, blocks_of(kernel, device.units)));
   };
   // Weights stay where they can; other blocks with the same filters need not share them then.
   const auto add_all = [&](Kernel kernel) {

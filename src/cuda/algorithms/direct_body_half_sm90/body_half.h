@@ -25,7 +25,9 @@ class DirectBodyHalf : public KernelAlgorithmOf<DirectBodyHalfSm90> {
 
  private:
   Kernel kernel_of(const Computed& problem, const Config& config) const override {
-    return from_config(config, plain(problem));
+    Kernel kernel = plain(problem);
+    if (is_lying(config)) kernel.lying = 1, kernel.lie = lying_of(problem);
+    return from_config(config, kernel);
   }
   std::string why_none(const ConvProblem&, const DeviceInfo&) const override {
     return "no tile's pixels and weights fit into shared memory";

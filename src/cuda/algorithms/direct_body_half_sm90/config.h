@@ -8,6 +8,7 @@
 #include "cuda/tile/any_batch.h"
 #include "cuda/tile/arithmetic.h"
 #include "cuda/tile/conv_extents.h"
+#include "cuda/tile/lying.h"
 #include "cuda/tile/packed.h"
 #include "cuda/tile/smem.h"
 
@@ -24,6 +25,8 @@ struct DirectBodyHalfSm90 {
   bool aligned = true;      // not a choice: x, y and the residual begin at multiples of 16 bytes
   bool transposes = false;  // for the problem: x, too, and a stage is transposed on its way (slices.h)
   bool any_batch = false;   // not a choice: takes any batch up to the problem's
+  int lying = 0;            // in configs where it is 1
+  LyingWeights lie{};       // for the problem, then
   static constexpr const char* kName = "DirectBodyHalfSm90";
   template <class Self, class F>
   static constexpr void visit(Self& self, F&& field) {
@@ -42,6 +45,7 @@ struct DirectBodyHalfSm90 {
     field("cache", self.cache), field("nchw", self.nchw), field("aligned", self.aligned);
     if (self.transposes) field("transposes", self.transposes);
     if (self.any_batch) field("any_batch", self.any_batch);
+    if (self.lying > 0) field("lying", self.lying, 1, 1, kLyingMeaning), field("lie", self.lie);
   }
   constexpr bool asks_alignment() const { return true; }
 
@@ -186,11 +190,7 @@ struct DirectBodyHalfSm90 {
     return 1LL * volumes() * image_tiles() * row_tiles() * column_tiles();
   }
   constexpr long long tiles() const { return ceil_div(output_tiles(), cluster) * filter_tiles(); }
-  struct Corner {
-    int image, row, column, volume, group, filter;         // the filter is one of the set's
-    int set;                                               // the group, or a residue of all channels
-    constexpr int part() const { return volume + group; }  // coordinate of the extent that both share
-  };
+  using Corner = BodyCorner;
   constexpr Corner corner(int tile, int rank) const {
     const int at = tile / filter_tiles() * cluster + rank;
     const int plane = conv.has_depth() ? at / image_tiles() : at;
@@ -317,11 +317,7 @@ struct DirectBodyHalfSm90 {
   constexpr int piece() const { return narrow() || rows * images == 1 ? run() : gcd(run(), pitch()); }
 
   // ---- Shared memory, in bytes ----
-  struct Smem {
-    int inputs, weights, slices, staging, full, empty, weights_full, weights_empty, residual_full;
-    int slices_full, slices_empty;
-    long long end;
-  };
+  using Smem = BodySmem;
   constexpr Smem smem() const { return smem_with(stagings() * places()); }
   // Places for outputs. Consumers in turns share one beside weights that stay where there is no room for two
   // and sums are long: one has stored before the other has its sums. Residuals wait there, so those need two.
@@ -351,7 +347,10 @@ struct DirectBodyHalfSm90 {
   constexpr long long smem_bytes() const { return smem().end; }
   // ---- Packed weights, in halves: [filter tile][step][filter][piece, exchanged][8] ----
   constexpr long long tile_weights() const { return 1LL * steps() * filters() * channels; }
-  constexpr Packed packed() const { return Packed::halves(filter_tiles() * tile_weights() / 2, 0, conv.k); }
+  constexpr Packed packed() const {
+    return lying > 0 ? lie.packed(conv) : Packed::halves(filter_tiles() * tile_weights() / 2, 0, conv.k);
+  }
+  constexpr bool doubts() const { return lying > 0 && LyingWeights::meets_padding(conv); }
   constexpr BodyWeights weights() const {
     const BodyAxis down = vertical(), across = horizontal();
     return {.channels = channels,
@@ -390,6 +389,8 @@ struct DirectBodyHalfSm90 {
       return false;
     if (positions() > 256 || sums() > (consumers == 3 ? 96 : 128)) return false;
     if (ping_pong && consumers != 2) return false;
+    if (lying > 0 && (nchw || cache > 0 || (doubts() && shares_staging()) || !lie.can_load(conv, filters())))
+      return false;
     return smem_bytes() <= smem_per_block && output_tiles() * filter_tiles() < kInt &&
            (tiles() + cluster) * steps() < kInt && 1LL * conv.n * conv.d * conv.h * conv.w < kInt;
   }

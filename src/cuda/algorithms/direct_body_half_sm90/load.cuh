@@ -6,6 +6,7 @@
 #include "cuda/algorithms/direct_body_half_sm90/config.h"
 #include "cuda/ptx/cluster.cuh"
 #include "cuda/tile/constants.cuh"
+#include "cuda/tile/lying.cuh"
 #include "cuda/tile/ring.cuh"
 
 namespace convtune::direct_body_half_sm90 {
@@ -19,16 +20,23 @@ struct Maps {
 struct MapsWithCache : Maps {
   ptx::TensorMap cache;
 };
-template <bool kWithCache>
+struct MapsWithWeights : Maps {
+  ptx::TensorMap w;
+};
+template <bool kWithCache, bool kWithWeights>
 struct MapsThat {
   using Are = Maps;
 };
 template <>
-struct MapsThat<true> {
+struct MapsThat<true, false> {
   using Are = MapsWithCache;
 };
+template <>
+struct MapsThat<false, true> {
+  using Are = MapsWithWeights;
+};
 template <DirectBodyHalfSm90 config>
-using MapsOf = typename MapsThat<(config.cache > 0)>::Are;
+using MapsOf = typename MapsThat<(config.cache > 0), (config.lying > 0)>::Are;
 
 // The map of the tensor that has the frame, which becomes one of that tensor's.
 template <DirectBodyHalfSm90 config>
@@ -213,7 +221,8 @@ __device__ void load_inputs_anywhere(const unsigned short* __restrict__ x,
 
 // By one warp, of which one thread does it. Weights that stay come once.
 template <DirectBodyHalfSm90 config>
-__device__ void load_weights(const unsigned* __restrict__ packed, unsigned smem, int images) {
+__device__ void load_weights(const MapsOf<config>& maps, const unsigned* __restrict__ packed, unsigned smem,
+                             int images) {
   constexpr auto kAt = config.smem();
   constexpr int kBytes = config.weight_bytes(), kPart = kBytes / config.cluster;
   const Place<config> place(images);
@@ -234,7 +243,13 @@ __device__ void load_weights(const unsigned* __restrict__ packed, unsigned smem,
       const unsigned to = smem + kAt.weights + ring.slot * kBytes;
       const unsigned full = ring.barrier(smem + kAt.weights_full);
       ptx::mbarrier_arrive_expect_if(full, kBytes, mine);
-      if constexpr (config.cluster > 1)
+      if constexpr (config.lying > 0) {
+        const DirectBodyHalfSm90::Corner at = config.corner(tile, place.rank);
+        const int residue = config.sets() > 1 && config.conv.groups == 1 ? at.set : 0;
+        bring_lying_weights<config, config.filters() / LyingWeights::kBlock>(
+            &maps.w, at.group, residue * config.set_filters() + at.filter, step % config.taps(),
+            step / config.taps() * config.channels, place.rank, to, full, mine);
+      } else if constexpr (config.cluster > 1)
         ptx::bulk_copy_to_all_if(to + place.rank * kPart, from + step * kBytes + place.rank * kPart, kPart,
                                  full, (1u << config.cluster) - 1, mine);
       else

@@ -223,8 +223,9 @@ struct Store {
 #pragma unroll
     for (int i = 0; i < 2 * kBlocks; ++i) {
       const int filter = first + 64 * (i / 2) + 8 * (i % 2);
-      biases[i / 2][i % 2] =
-          corner.filter + filter < config.set_filters() ? __ldg(bias + first_filter() + filter) : 0;
+      biases[i / 2][i % 2] = config.lying == 0 && corner.filter + filter < config.set_filters()
+                                 ? __ldg(bias + first_filter() + filter)
+                                 : 0;
     }
   }
 
@@ -327,7 +328,10 @@ struct Store {
       const int frame = static_cast<int>(pixel / (a.p * a.q)), row = static_cast<int>(pixel / a.q % a.p);
       const int column = static_cast<int>(pixel % a.q);
       float value;
-      if constexpr (config.cache > 0)
+      if constexpr (config.lying > 0)
+        value = exact_lying_output<config>(x, packed, frame / a.z, filter, row + late_rows_of(a, corner.set),
+                                           column + late_columns_of(a, corner.set), frame % a.z);
+      else if constexpr (config.cache > 0)
         value = exact_with_cache(x, cache, packed, frame / a.z, filter, row, column, other, frame % a.z);
       else
         value = exact_output<config>(x, packed, frame / a.z, filter, row + late_rows_of(a, corner.set),

@@ -5,6 +5,7 @@
 #include "cuda/tile/any_batch.h"
 #include "cuda/tile/arithmetic.h"
 #include "cuda/tile/conv_extents.h"
+#include "cuda/tile/lying.h"
 #include "cuda/tile/packed.h"
 #include "cuda/tile/smem.h"
 
@@ -18,6 +19,8 @@ struct ImplicitGemmHalfSm90 {
   int cluster = 1, split = 1;
   bool aligned = true;     // not a choice: x, y and the residual begin at multiples of 16 bytes
   bool any_batch = false;  // likewise: takes any batch up to the problem's
+  int lying = 0;           // in configs where it is 1
+  LyingWeights lie{};      // for the problem, then
   static constexpr const char* kName = "ImplicitGemmHalfSm90";
   template <class Self, class F>
   static constexpr void visit(Self& self, F&& field) {
@@ -34,6 +37,7 @@ struct ImplicitGemmHalfSm90 {
     field("split", self.split, 1, 8, "blocks that share a sum");
     field("aligned", self.aligned);
     if (self.any_batch) field("any_batch", self.any_batch);
+    if (self.lying > 0) field("lying", self.lying, 1, 1, kLyingMeaning), field("lie", self.lie);
   }
   constexpr bool asks_alignment() const { return true; }
 
@@ -149,7 +153,11 @@ struct ImplicitGemmHalfSm90 {
   constexpr int pieces() const { return channels / 8; }  // per row
   constexpr int exchanged(int row, int piece) const { return piece ^ (row * row_bytes() / 128 % pieces()); }
   constexpr int input_bytes() const { return tile_rows() * row_bytes(); }
-  constexpr int weight_bytes() const { return filters * row_bytes(); }
+  // Those that lie are blocks of 64 filters, with a row of these for each channel.
+  constexpr int weight_blocks() const { return ceil_div(filters, LyingWeights::kBlock); }
+  constexpr int weight_bytes() const {
+    return (lying > 0 ? weight_blocks() * LyingWeights::kBlock : filters) * row_bytes();
+  }
   constexpr int stage_bytes() const { return input_bytes() + weight_bytes(); }
 
   // ---- Sums on their way: 16 pixels of a warp, 64 filters at a time, in pieces of 16 bytes. They are
@@ -194,7 +202,11 @@ struct ImplicitGemmHalfSm90 {
 
   // ---- Packed weights, in halves: [filter block][step][filter][piece, exchanged][8] ----
   constexpr long long block_weights() const { return 1LL * steps() * filters * channels; }
-  constexpr Packed packed() const { return Packed::halves(filter_blocks() * block_weights() / 2, 0, conv.k); }
+  constexpr Packed packed() const {
+    if (lying > 0) return lie.packed(conv);
+    return Packed::halves(filter_blocks() * block_weights() / 2, 0, conv.k);
+  }
+  constexpr bool doubts() const { return lying > 0 && LyingWeights::meets_padding(conv); }
   constexpr long long source_of(long long i) const {
     const int row = static_cast<int>(i / channels % filters);
     const auto whole = static_cast<int>(i / (filters * channels));  // steps of all blocks
@@ -220,6 +232,7 @@ struct ImplicitGemmHalfSm90 {
     if (!is_in_range(*this) || filters % (filters <= 32 ? 8 : 16) != 0 || channels % 32 != 0) return false;
     if (sums() > (consumers == 3 ? 96 : 128) || tile_rows() > 256) return false;
     if (ping_pong && (consumers != 2 || split > 1)) return false;
+    if (lying > 0 && (split > 1 || cache > 0 || !lie.can_load(conv, filters))) return false;
     if (split > 1 && (cluster > 1 || split > steps() || partial_bytes() > 1LL * stages * stage_bytes()))
       return false;
     return smem_bytes() <= smem_per_block && pixels() < kInt && tiles() * cluster_blocks() < kInt &&

@@ -110,6 +110,10 @@ TensorMaps maps_of(const ImplicitGemmHalfSm90& kernel) {
     maps.type = "convtune::implicit_gemm_half_sm90::MapsWithCache";
     maps.groups.push_back({Operand::cache, {cache}});
   }
+  if (kernel.lying > 0) {
+    maps.type = "convtune::implicit_gemm_half_sm90::MapsWithWeights";
+    maps.groups.push_back(lying_map(a, kernel.lie, kernel.channels / kernel.cluster));
+  }
   return maps;
 }
 
@@ -135,7 +139,9 @@ class ImplicitGemmHalf final : public KernelAlgorithmOf<ImplicitGemmHalfSm90> {
     return {.conv = extents_of(a), .cache = static_cast<int>(a.cache)};
   }
   ImplicitGemmHalfSm90 kernel_of(const Computed& a, const Config& config) const override {
-    return from_config(config, plain(a));
+    ImplicitGemmHalfSm90 kernel = plain(a);
+    if (is_lying(config)) kernel.lying = 1, kernel.lie = lying_of(a);
+    return from_config(config, kernel);
   }
   bool has_depth() const override { return true; }
   bool stores_between() const override { return true; }
@@ -199,6 +205,10 @@ class ImplicitGemmHalf final : public KernelAlgorithmOf<ImplicitGemmHalfSm90> {
         if (kernel.split > 1 && kernel.tiles() * kernel.split > clustered_blocks(target, block, kernel.split))
           return;
         ranked.push_back(timed(kernel, a, target, blocks_of(kernel, device.units)));
+        ranked.back().cost += packing_us(a);
+        kernel.lying = 1, kernel.lie = lying_of(a);
+        if (kernel.valid(sm90_smem_per_block()))
+          ranked.push_back(timed(kernel, a, target, blocks_of(kernel, device.units)));
         return;
       }
     };

@@ -39,8 +39,11 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, Ring<config.stages>
   constexpr int kAll = config.products(0), kLast = config.products(config.steps() - 1);  // per step
   const unsigned long long pixels = ptx::wgmma_descriptor_exchanged<config.row_bytes()>(
       (smem + kAt.stages + first_row * config.row_bytes()) / 16);
-  const unsigned long long filters =
-      ptx::wgmma_descriptor_exchanged<config.row_bytes()>((smem + kAt.stages + config.input_bytes()) / 16);
+  constexpr bool kLying = config.lying > 0;
+  constexpr int kSixteen = kLying ? kLyingSixteen : 2;  // 16 channels of filters
+  const unsigned at_filters = (smem + kAt.stages + config.input_bytes()) / 16;
+  const unsigned long long filters = kLying ? lying_descriptor(at_filters, config.channels * 128 / 16)
+                                            : ptx::wgmma_descriptor_exchanged<config.row_bytes()>(at_filters);
   const unsigned lane = threadIdx.x % 32;
   const auto release = [&](unsigned empty, bool releases) {
     if constexpr (config.cluster > 1)
@@ -55,16 +58,16 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, Ring<config.stages>
     ring.wait_full(smem + kAt.full);
     const unsigned stage = static_cast<unsigned>(ring.slot) * (config.stage_bytes() / 16);
     const auto add_products = [&](auto count) {
-      using Product = ptx::WgmmaHalfShared<kBf16, config.filters>;
+      using Product = ptx::WgmmaHalfShared<kBf16, config.filters, kLying>;
       const bool adds = step > place.first_step;
       ptx::wgmma_fence();
       if constexpr (config.row_blocks == 1 && count.value == 4)
-        Product::template multiply_four<2>(sums[0], pixels + stage, filters + stage, adds);
+        Product::template multiply_four<kSixteen>(sums[0], pixels + stage, filters + stage, adds);
       else
         for_constants<0, count.value>([&](auto k) {
           for_constants<0, config.row_blocks>([&](auto m) {
             Product::multiply(sums[m.value], pixels + stage + m.value * kRowBlock + 2 * k.value,
-                              filters + stage + 2 * k.value, k.value > 0 || adds);
+                              filters + stage + kSixteen * k.value, k.value > 0 || adds);
           });
         });
       ptx::wgmma_commit();
@@ -113,6 +116,18 @@ __device__ __forceinline__ void add_up(Sums<config>& sums, int rank, unsigned sm
   }
 }
 
+// Tells whether outputs of a warp must be computed again, where weights are read as they lie.
+template <ImplicitGemmHalfSm90 config>
+__device__ __forceinline__ bool must_repair(LyingDoubt<config>& doubt, const Sums<config>& sums,
+                                            const void* __restrict__ w) {
+  bool is_nan = false;
+#pragma unroll
+  for (int m = 0; m < config.row_blocks; ++m)
+#pragma unroll
+    for (int i = 0; i < config.filters / 2; ++i) is_nan |= sums[m][i] != sums[m][i];
+  return !__all_sync(0xffffffff, !is_nan) && doubt.holds(w);
+}
+
 template <ImplicitGemmHalfSm90 config>
 __device__ void consume(const unsigned short* __restrict__ x, const unsigned short* __restrict__ cache,
                         const float* __restrict__ packed, unsigned short* __restrict__ y,
@@ -124,7 +139,7 @@ __device__ void consume(const unsigned short* __restrict__ x, const unsigned sho
   using S = Store<config>;
   const Place<config> place(images);
   const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32 % 4, 0);
-  const bool finite = __float_as_uint(packed[kPacked.flag_at()]) == 0;
+  const bool finite = config.lying > 0 || __float_as_uint(packed[kPacked.flag_at()]) == 0;
   const float* const bias = packed + kPacked.bias_at();
   const int first_row = config.ping_pong ? 0 : consumer * config.row_blocks * 64;
   Ring<config.stages> ring;
@@ -138,6 +153,7 @@ __device__ void consume(const unsigned short* __restrict__ x, const unsigned sho
     tile_step *= 2;
   }
   Sums<config> sums;
+  LyingDoubt<config> doubt;
 #pragma unroll 1
   for (; tile < place.tiles; tile += tile_step) {
     const int first_pixel = config.first_pixel(tile, place.rank);
@@ -157,7 +173,9 @@ __device__ void consume(const unsigned short* __restrict__ x, const unsigned sho
     });
     if constexpr (config.ping_pong) ring.template skip<config.steps()>();
     if constexpr (kShares) add_up<config>(sums, place.rank, smem, consumer);
-    if (!finite) {
+    bool is_exact = !finite;
+    if constexpr (config.doubts()) is_exact = must_repair<config>(doubt, sums, packed);
+    if (is_exact) {
       if (!kShares || place.rank == 0)
         store_exact<config>(x, cache, packed, residual, y, store.first_pixel, store.first_filter,
                             store.end_filter, store.end_pixel);
@@ -199,8 +217,8 @@ __global__ void __cluster_dims__(config.cluster_blocks(), 1, 1) __launch_bounds_
     if constexpr (R::kMove) ptx::leave_registers<R::kLoading>();
     const auto* const weights = reinterpret_cast<const unsigned*>(packed);
     if constexpr (!config.aligned)
-      load_anywhere<config>(static_cast<const unsigned short*>(x), static_cast<const unsigned short*>(cache),
-                            weights, smem, images);
+      load_anywhere<config>(maps, static_cast<const unsigned short*>(x),
+                            static_cast<const unsigned short*>(cache), weights, smem, images);
     else if (__shfl_sync(0xffffffff, threadIdx.x / 32 % 4, 0) == 0)
       load<config>(maps, weights, smem, images);
     if constexpr (config.split > 1) ptx::cluster_sync();  // as in add_up()

@@ -5,6 +5,7 @@
 
 #include "cuda/algorithms/implicit_gemm_half_sm90/config.h"
 #include "cuda/ptx/cluster.cuh"
+#include "cuda/tile/lying.cuh"
 #include "cuda/tile/ring.cuh"
 
 namespace convtune::implicit_gemm_half_sm90 {
@@ -15,16 +16,23 @@ struct Maps {
 struct MapsWithCache : Maps {
   ptx::TensorMap cache;
 };
-template <bool kWithCache>
+struct MapsWithWeights : Maps {
+  ptx::TensorMap w;
+};
+template <bool kWithCache, bool kWithWeights>
 struct MapsThat {
   using Are = Maps;
 };
 template <>
-struct MapsThat<true> {
+struct MapsThat<true, false> {
   using Are = MapsWithCache;
 };
+template <>
+struct MapsThat<false, true> {
+  using Are = MapsWithWeights;
+};
 template <ImplicitGemmHalfSm90 config>
-using MapsOf = typename MapsThat<(config.cache > 0)>::Are;
+using MapsOf = typename MapsThat<(config.cache > 0), (config.lying > 0)>::Are;
 
 // A block's place, and the tiles that it takes:
 //   for (int tile = place.first_tile; tile < place.tiles; tile += place.tile_step)
@@ -60,8 +68,16 @@ struct Arrivals {
 };
 
 template <ImplicitGemmHalfSm90 config>
-__device__ void bring_weights(const unsigned* __restrict__ packed, const Place<config>& place, int tile,
-                              int step, unsigned to, unsigned full, bool mine) {
+__device__ void bring_weights(const MapsOf<config>& maps, const unsigned* __restrict__ packed,
+                              const Place<config>& place, int tile, int step, unsigned to, unsigned full,
+                              bool mine) {
+  if constexpr (config.lying > 0) {
+    const int group = config.group(tile);
+    bring_lying_weights<config, config.weight_blocks()>(
+        &maps.w, group, config.first_filter(tile) - group * config.conv.group_filters(),
+        step / config.channel_blocks(), config.first_channel(step), place.rank, to, full, mine);
+    return;
+  }
   constexpr int kBlockBytes = config.weight_bytes(), kPart = kBlockBytes / config.cluster;
   const int block = tile % config.filter_blocks();
   const char* const from = reinterpret_cast<const char*>(packed) +
@@ -121,7 +137,7 @@ __device__ void load(const MapsOf<config>& maps, const unsigned* __restrict__ pa
       else
         ptx::load_pixels_if(to, &maps.x, config.first_channel(step), first.column, first.row, first.image,
                             config.tap_column(step), config.tap_row(step), full, mine);
-      bring_weights<config>(packed, place, tile, step, to + config.input_bytes(), full, mine);
+      bring_weights<config>(maps, packed, place, tile, step, to + config.input_bytes(), full, mine);
       ring.next();
     }
   }
@@ -137,8 +153,9 @@ __device__ constexpr ConvExtents cache_of() {
 
 // As load(), for an x that may begin anywhere, by a warpgroup: an element at a time.
 template <ImplicitGemmHalfSm90 config>
-__device__ void load_anywhere(const unsigned short* __restrict__ x, const unsigned short* __restrict__ cache,
-                              const unsigned* __restrict__ packed, unsigned smem, int images) {
+__device__ void load_anywhere(const MapsOf<config>& maps, const unsigned short* __restrict__ x,
+                              const unsigned short* __restrict__ cache, const unsigned* __restrict__ packed,
+                              unsigned smem, int images) {
   constexpr auto kAt = config.smem();
   constexpr ConvExtents a = config.conv;
   const Place<config> place(images);
@@ -153,7 +170,7 @@ __device__ void load_anywhere(const unsigned short* __restrict__ x, const unsign
       const unsigned to = smem + kAt.stages + ring.slot * config.stage_bytes();
       const unsigned full = ring.barrier(smem + kAt.full);
       ptx::mbarrier_arrive_expect_if(full, config.weight_bytes(), thread == 0);
-      bring_weights<config>(packed, place, tile, step, to + config.input_bytes(), full, thread == 0);
+      bring_weights<config>(maps, packed, place, tile, step, to + config.input_bytes(), full, thread == 0);
 #pragma unroll 1
       for (int i = thread; i < config.tile_rows() * config.pieces(); i += 128) {
         const int row = i / config.pieces(), piece = i % config.pieces();

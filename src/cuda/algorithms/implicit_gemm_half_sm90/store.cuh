@@ -16,12 +16,15 @@ struct Biases {
 
   // Tells whether those of a part are kept here.
   static constexpr bool has(int part) {
+    if (config.lying > 0) return true;  // zeros
     return config.wide_stores() && 32 % (config.part_filters(part) / 8) == 0 &&
            (config.consumers < 3 || config.filters <= 128);
   }
   __device__ __forceinline__ Biases(const float* __restrict__ bias, int first_filter) {
     for_constants<0, config.parts()>([&](auto part) {
-      if constexpr (has(part.value)) {
+      if constexpr (config.lying > 0) {
+        for (int half = 0; half < 2; ++half) parts[part.value][half] = {0, 0, 0, 0};
+      } else if constexpr (has(part.value)) {
         constexpr int kPieces = config.part_filters(part.value) / 8;
         const int column = static_cast<int>(threadIdx.x) % kPieces * 8;
         const int filter = first_filter + part.value * ImplicitGemmHalfSm90::kStoredFilters + column;
@@ -131,8 +134,9 @@ struct Part {
       const float sum = __uint_as_float(ptx::ld_shared(at(row, column)));
       float other = 0;
       if constexpr (a.residual) other = load_element<a.y_type>(residual, output(row, column));
-      store_element<a.y_type>(y, output(row, column),
-                              finish<config.conv>(sum, __ldg(bias + filter + column), other));
+      store_element<a.y_type>(
+          y, output(row, column),
+          finish<config.conv>(sum, config.lying > 0 ? 0 : __ldg(bias + filter + column), other));
     }
     __syncwarp();
   }
@@ -222,7 +226,10 @@ __device__ void store_exact(const unsigned short* __restrict__ x, const unsigned
     if (a.lies.between() && output < 0) continue;
     float other = 0;
     if constexpr (a.residual) other = load_element<a.y_type>(residual, output);
-    if constexpr (config.cache > 0)
+    if constexpr (config.lying > 0)
+      store_element<a.y_type>(
+          y, output, exact_lying_output<config>(x, packed, at.image, filter, at.row, at.column, at.frame));
+    else if constexpr (config.cache > 0)
       store_element<a.y_type>(y, output, exact_with_cache<config>(x, cache, packed, at, filter, other));
     else
       store_element<a.y_type>(

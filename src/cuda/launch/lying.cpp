@@ -1,0 +1,69 @@
+// See lying.h.
+#include "cuda/launch/lying.h"
+
+#include <algorithm>
+
+namespace convtune::cuda {
+namespace {
+
+// Taps of the layer's filter: its channels are as far apart.
+std::int64_t taps_of(const Gathering& weights) {
+  return weights.steps[4];
+}
+
+}  // namespace
+
+bool is_lying(const Config& config) {
+  return std::ranges::any_of(config.values,
+                             [](const auto& field) { return field.first == "lying" && field.second > 0; });
+}
+
+LyingWeights lying_of(const Computed& part) {
+  const Gathering& a = part.weights;
+  if (a.elements() == 0 || part.bias || part.dtype.w != part.dtype.x) return {};
+  const auto small = [](std::int64_t value) { return static_cast<int>(value); };
+  return {.taps = small(taps_of(a)),
+          .first = small(a.begin),
+          .step_d = small(a.steps[6]),
+          .step_h = small(a.steps[7]),
+          .step_w = small(a.steps[8]),
+          .residue_d = small(a.steps[1]),
+          .residue_h = small(a.steps[2]),
+          .residue_w = small(a.steps[3])};
+}
+
+TensorMapGroup lying_map(const ConvExtents& part, const LyingWeights& weights, int box_filters) {
+  const auto wide = [](int value) { return static_cast<std::uint64_t>(value); };
+  const std::uint64_t tap = 2 * wide(part.group_results()), filter = tap * wide(weights.taps);
+  return {Operand::packed,
+          {{.extents = {wide(part.group_results()), wide(weights.taps), wide(part.c), 1, 1},
+            .strides = {tap, filter, filter * wide(part.c), filter * wide(part.c)},
+            .box = {LyingWeights::kBlock, 1, static_cast<std::uint32_t>(box_filters), 1, 1},
+            .swizzle = Swizzle::bytes_128,
+            .type = part.x_type}}};
+}
+
+void lie(LaunchPlan& plan, const Computed& part) {
+  const std::int64_t taps = taps_of(part.weights), channels = part.weights.extents[4];
+  plan.weights_lie = true;
+  plan.pack = {Gathered{Operand::w,
+                        Operand::packed,
+                        {.extents = {part.c, 1, 1, 1, taps, 1, 1, 1, channels},
+                         .steps = {channels * taps, 0, 0, 0, 1, 0, 0, 0, taps}},
+                        size_of(part.dtype.w)}};
+}
+
+double packing_us(const Computed& part) {
+  constexpr double kLaunch = 2.5, kBytesOfUs = 0.6e6;  // an H200's, behind a flush
+  if (part.weights.elements() == 0 || part.bias || part.residual || size_of(part.dtype.w) != 2) return 0;
+  return kLaunch + 2 * static_cast<double>(part.weights.elements()) / kBytesOfUs;
+}
+
+double packing_us(const std::vector<Computed>& parts, const Config& config) {
+  double us = 0;
+  if (!is_lying(config))
+    for (const Computed& part : parts) us += packing_us(part);
+  return us;
+}
+
+}  // namespace convtune::cuda
