@@ -336,3 +336,22 @@ def test_lists_of_casts_are_short(monkeypatch):
     graph.lint()
     assert [len(one.args[0]) for one in graph.find_nodes(op="call_function", target=casts.cast_all)] == [3, 3]
     assert len(graph.find_nodes(op="call_function", target=casts._cast)) == 1
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_inductor_is_asked_for_tensors_as_they_were_traced(last, monkeypatch):
+    """It lays the inputs of an operator that a pass has put in as it likes, unless the node says how they lay: dy came channels first
+    for squeezed blocks on a GPU, and was copied in every step."""
+    plain, nodes = gradients.GradientPass.__call__, []
+
+    def seen(self, graph):
+        plain(self, graph)
+        nodes.extend(one for one in graph.nodes if one.target in (gradients.conv_gradients, gradients.conv2d_forward))
+
+    monkeypatch.setattr(gradients.GradientPass, "__call__", seen)
+    both(last, force=True)
+    assert {one.target for one in nodes} == {gradients.conv_gradients, gradients.conv2d_forward}
+    for node in nodes:
+        told, more = node.meta["eager_input_vals"]
+        lie = [one.meta["val"].stride() for one in node.args if isinstance(one, torch.fx.Node)]
+        assert [one.stride() for one in told if isinstance(one, torch.Tensor)] == lie and len(told) == len(node.args) and not more

@@ -155,6 +155,12 @@ def convolves(module: GraphModule) -> bool:
     return any(map(may_be, module.graph.nodes))
 
 
+def _hand_over_as_traced(new: Node) -> None:
+    """Has inductor lay the inputs of the node as the graph has them. It lays those of an operator that a pass has put in as it likes:
+    dy came channels first, and was copied in every step (docs/decisions/0173-inputs-lie-as-they-were-traced.md)."""
+    new.meta["eager_input_vals"] = tuple(one.meta["val"] if isinstance(one, Node) else one for one in new.args), {}
+
+
 def _rewrite(graph: Graph, node: Node, own: dict[str, str], how: How, has_bias: bool) -> set[str]:
     """Puts the operator in the place of those directions. `own`: the lines of their plans. Leaves a direction whose results would
     lie otherwise, for views of them are made already, and gives those that it took."""
@@ -178,6 +184,7 @@ def _rewrite(graph: Graph, node: Node, own: dict[str, str], how: How, has_bias: 
     with graph.inserting_before(node):
         new = graph.call_function(conv_gradients, (*node.args[:3], text))
         new.meta = {**node.meta, "val": made}
+        _hand_over_as_traced(new)
         left = [bool(wanted and place not in places) for place, wanted in enumerate(mask)]
         rest = graph.call_function(_backward, (*node.args[:10], left)) if any(left) else None
         if rest is not None:
@@ -204,6 +211,7 @@ def _rewrite_forward(graph: Graph, node: Node, line: str, how: How) -> bool:
 
     with graph.inserting_before(node):
         y = add(conv2d_forward, x, weight, None, None, text, val=made)
+        _hand_over_as_traced(y)
         if isinstance(bias, Node):
             sizes, value = [-1, *[1] * how.axes], bias.meta["val"]
             row = add(torch.ops.aten.reshape.default, bias, sizes, val=value.reshape(sizes))
