@@ -43,7 +43,7 @@ __device__ void repair_middle(const Run& run, const Tile<config>& tile) {
     const float sum = exact_sum<config, false>(run, tile.smem + kAt.x, config.x_bytes(run.dilation), row,
                                                position - pad, run.dilation, filter);
     const float value = sum + __uint_as_float(run.packed[config.packed().bias_at(0) + filter]);
-    const unsigned both = activated<config, true>(run, tile, own & ~1, value, value);
+    const unsigned both = activated<config>(run, snake_pair<config, true>(tile, own & ~1), value, value);
     ptx::st_shared_u16(
         tile.smem + kAt.middle + place_of<config>(row, filter / 8, config.middle_bytes()) + filter % 8 * 2,
         both >> own % 2 * 16);

@@ -18,7 +18,6 @@
 #include "cuda/ptx/cluster_send.cuh"
 #include "cuda/ptx/grid.cuh"
 #include "cuda/ptx/wgmma_half_shared.cuh"
-#include "cuda/tile/constants.cuh"
 #include "cuda/tile/tf32.cuh"
 
 namespace convtune::pair_sm90 {
@@ -91,6 +90,21 @@ __device__ __forceinline__ void begin_sums(Sums<config>& sums, const Tile<config
     sums[4 * j] = sums[4 * j + 2] = low, sums[4 * j + 1] = sums[4 * j + 3] = high;
   }
 }
+// Adds x as it came to where the second convolution's sums begin.
+template <PairSm90 config>
+__device__ __forceinline__ void add_x(Sums<config>& sums, const Tile<config>& tile) {
+  const int row = tile.first_row() + tile.lane() / 4;
+#pragma unroll
+  for (int j = 0; j < config.filters() / 8; ++j)
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const unsigned x = ptx::ld_shared_if(tile.smem + config.smem().staging +
+                                               place_of<config>(row + 8 * i, j, config.staging_bytes()) +
+                                               4 * (tile.lane() % 4),
+                                           row + 8 * i < config.outputs());
+      sums[4 * j + 2 * i] += low_half<config.type>(x), sums[4 * j + 2 * i + 1] += high_half<config.type>(x);
+    }
+}
 
 // A consumer's rows of the middle for the blocks of the other parts: a thread of its first warp for each of
 // them and each of this block's chunks.
@@ -110,19 +124,21 @@ __device__ __forceinline__ void send_middle(const Tile<config>& tile) {
   }
 }
 
-// The first convolution's sums become the middle, this block's part in every block.
+// The first convolution's sums become the middle, this block's part in every block; the second's begin.
 template <PairSm90 config>
-__device__ __forceinline__ void share_middle(const Run& run, const Tile<config>& tile,
-                                             const Sums<config>& sums, bool finite) {
+__device__ __forceinline__ void share_middle(const Run& run, const Tile<config>& tile, Sums<config>& sums,
+                                             bool finite) {
   constexpr auto kAt = config.smem();
   const int row = tile.first_row() + tile.lane() / 4, position = tile.first - config.second_pad() + row;
   const auto halves = [&](int j, int i) -> unsigned {
     const bool inside = position + 8 * i >= 0 && position + 8 * i < run.positions;
-    const unsigned both = activated<config, true>(run, tile, 8 * j + 2 * (tile.lane() % 4),
-                                                  sums[4 * j + 2 * i], sums[4 * j + 2 * i + 1]);
+    const SnakePair two = snake_pair<config, true>(tile, 8 * j + 2 * (tile.lane() % 4));
+    const unsigned both = activated<config>(run, two, sums[4 * j + 2 * i], sums[4 * j + 2 * i + 1]);
     return inside ? both : 0;
   };
   put_rows(tile, tile.smem + kAt.middle, tile.first_filter() / 8, config.middle_bytes(), halves);
+  begin_sums<config>(sums, tile, 1);
+  add_x(sums, tile);
   if (!finite) {
     wait_for_consumers<config>();
     repair_middle(run, tile);
@@ -175,18 +191,6 @@ __device__ __forceinline__ void consume(const Run& run, const Tile<config>& tile
   multiply<config, false>(sums, ring, tile, tile.smem + kAt.x + first_row, run.dilation * config.row_bytes(),
                           config.x_bytes(run.dilation));
   share_middle(run, tile, sums, finite);
-  begin_sums<config>(sums, tile, 1);
-  const int row = tile.first_row() + tile.lane() / 4;
-#pragma unroll
-  for (int j = 0; j < config.filters() / 8; ++j)
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const unsigned x = ptx::ld_shared_if(tile.smem + kAt.staging +
-                                               place_of<config>(row + 8 * i, j, config.staging_bytes()) +
-                                               4 * (tile.lane() % 4),
-                                           row + 8 * i < config.outputs());
-      sums[4 * j + 2 * i] += low_half<config.type>(x), sums[4 * j + 2 * i + 1] += high_half<config.type>(x);
-    }
   multiply<config, true>(sums, ring, tile, tile.smem + kAt.middle + first_row, config.row_bytes(),
                          config.middle_bytes());
   __syncwarp();  // all have read what was staged

@@ -53,7 +53,10 @@ struct PairSm90 {
   constexpr int x_rows(int dilation) const { return positions() + (first_taps - 1) * dilation; }
   constexpr int consumer_threads() const { return 128 * consumers; }
   // Threads that load x, of which the first are the consumers: activating it is as much work as products.
-  constexpr int loading_threads() const { return greater(consumer_threads(), channels >= 128 ? 512 : 384); }
+  // Each has one piece of 16 bytes of every so many-th position, a multiple of 8.
+  constexpr int loading_threads() const { return kMostLoading / channels * channels; }
+  constexpr int loading_rows() const { return loading_threads() / (channels / 8); }
+  static constexpr int kMostLoading = 512;
   constexpr int threads() const { return loading_threads() + 32; }
 
   // ---- Channels in chunks, each a matrix of its own in shared memory with rows of 64 or 128 bytes ----
@@ -139,10 +142,10 @@ struct PairSm90 {
   constexpr int smem_bytes(int dilation) const { return smem().x + chunks() * x_bytes(dilation); }
 
   constexpr bool valid(int dilation, long long smem_limit) const {
-    return is_in_range(*this) && channels % 32 == 0 && channels % parts == 0 && filters() % 32 == 0 &&
-           filters() <= 256 && channels % depth == 0 && depth % chunk() == 0 && first_taps % 2 == 1 &&
-           second_taps % 2 == 1 && outputs() >= 32 && (stages > 1 || all_steps() == 1) && sums_fit() &&
-           smem_bytes(dilation) <= smem_limit;
+    return is_in_range(*this) && channels % 32 == 0 && loading_threads() >= consumer_threads() &&
+           channels % parts == 0 && filters() % 32 == 0 && filters() <= 256 && channels % depth == 0 &&
+           depth % chunk() == 0 && first_taps % 2 == 1 && second_taps % 2 == 1 && outputs() >= 32 &&
+           (stages > 1 || all_steps() == 1) && sums_fit() && smem_bytes(dilation) <= smem_limit;
   }
   constexpr bool sums_fit() const { return filters() / 2 + 48 <= registers_for(threads(), 1); }
 };

@@ -3,8 +3,10 @@
 
 #include "cuda/pairs/pair_sm90.h"
 #include "cuda/ptx/global.cuh"
+#include "cuda/ptx/halves.cuh"
 #include "cuda/ptx/sine.cuh"
 #include "cuda/ptx/sm90.cuh"
+#include "cuda/tile/constants.cuh"
 #include "cuda/tile/element.cuh"
 #include "cuda/tile/ring.cuh"
 
@@ -49,20 +51,37 @@ __device__ __forceinline__ float snake(float v, float alpha, float scale) {
   return fmaf(scale * sine, sine, v);
 }
 
-// Two neighbouring channels activated, as a word: in front of the first convolution of all channels, in front
-// of the second of the block's own.
+// What an activation has for two neighbouring channels.
+struct SnakePair {
+  float alpha[2], scale[2];
+};
+// In front of the first convolution of all channels, in front of the second of the block's own.
 template <PairSm90 config, bool kSecond>
-__device__ __forceinline__ unsigned activated(const Run& run, const Tile<config>& tile, int channel,
-                                              float low, float high) {
+__device__ __forceinline__ SnakePair snake_pair(const Tile<config>& tile, int channel) {
+  SnakePair two{};
   if constexpr (config.activation == PairSm90Activation::snake) {
     const unsigned numbers = tile.smem + config.smem().numbers + 4 * channel;
-    float alpha[2], scale[2];
-    ptx::ld_shared_v2(alpha[0], alpha[1], numbers + 4 * config.alpha_at(kSecond));
-    ptx::ld_shared_v2(scale[0], scale[1], numbers + 4 * config.scale_at(kSecond));
-    return pack_halves<config.type>(snake(low, alpha[0], scale[0]), snake(high, alpha[1], scale[1]));
-  } else {
-    return pack_halves<config.type>(low > 0 ? low : low * run.slope, high > 0 ? high : high * run.slope);
+    ptx::ld_shared_v2(two.alpha[0], two.alpha[1], numbers + 4 * config.alpha_at(kSecond));
+    ptx::ld_shared_v2(two.scale[0], two.scale[1], numbers + 4 * config.scale_at(kSecond));
   }
+  return two;
+}
+
+// Two numbers activated, as a word.
+template <PairSm90 config>
+__device__ __forceinline__ unsigned activated(const Run& run, const SnakePair& two, float low, float high) {
+  if constexpr (config.activation == PairSm90Activation::snake)
+    return pack_halves<config.type>(snake(low, two.alpha[0], two.scale[0]),
+                                    snake(high, two.alpha[1], two.scale[1]));
+  return pack_halves<config.type>(low > 0 ? low : low * run.slope, high > 0 ? high : high * run.slope);
+}
+// Two halves activated: with a leaky ReLU those that have a sign take what it makes of them.
+template <PairSm90 config>
+__device__ __forceinline__ unsigned activated(const Run& run, const SnakePair& two, unsigned halves) {
+  const float low = low_half<config.type>(halves), high = high_half<config.type>(halves);
+  if constexpr (config.activation == PairSm90Activation::snake) return activated<config>(run, two, low, high);
+  const unsigned negative = ptx::half_signs(halves);
+  return (pack_halves<config.type>(low * run.slope, high * run.slope) & negative) | (halves & ~negative);
 }
 
 // Biases, and what the activations have a channel, which no earlier grid writes.
@@ -95,36 +114,40 @@ __device__ __forceinline__ unsigned place_of(int row, int piece, int matrix_byte
 template <PairSm90 config>
 __device__ __forceinline__ void load_x(const Run& run, const Tile<config>& tile) {
   constexpr auto kAt = config.smem();
-  constexpr int kPieces = config.channels / 8, kThreads = config.loading_threads(),
-                kAtOnce = kPieces < 16 ? 4 : 8;
+  constexpr int kPieces = config.channels / 8, kRows = config.loading_rows();
+  constexpr int kAtOnce = kPieces < 16 ? 4 : 8;
+  static_assert(kRows % 8 == 0);  // pieces are exchanged alike
   const int pads = config.first_pad(run.dilation) + config.second_pad();
-  const int all = config.x_rows(run.dilation) * kPieces, matrix = config.x_bytes(run.dilation);
+  const int rows = config.x_rows(run.dilation), first = tile.first - pads;
+  const int piece = tile.thread % kPieces, own_piece = piece - tile.first_filter() / 8;
+  const unsigned staging = tile.smem + kAt.staging;
+  const bool is_own = own_piece >= 0 && own_piece < config.filters() / 8;
+  SnakePair snakes[4];
+#pragma unroll
+  for (int j = 0; j < 4; ++j) snakes[j] = snake_pair<config, false>(tile, 8 * piece + 2 * j);
+  int row = tile.thread / kPieces;
+  const unsigned short* from =
+      run.x + (1LL * tile.image * run.positions + first + row) * config.channels + 8 * piece;
+  unsigned to = tile.smem + kAt.x + place_of<config>(row, piece, config.x_bytes(run.dilation));
 #pragma unroll 1
-  for (int begin = tile.thread; begin < all; begin += kAtOnce * kThreads) {
+  for (; row < rows; row += kAtOnce * kRows) {
     unsigned words[kAtOnce][4];
+    for_constants<0, kAtOnce>([&](auto i) {
+      const int at = row + i.value * kRows, position = first + at;
+      ptx::ld_global_v4_if<2LL * i.value * kRows * config.channels>(
+          words[i.value], from, at < rows && position >= 0 && position < run.positions);
+    });
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
-      const int at = begin + i * kThreads, position = tile.first - pads + at / kPieces;
-      ptx::ld_global_v4_if(
-          words[i],
-          run.x + (1LL * tile.image * run.positions + position) * config.channels + at % kPieces * 8,
-          at < all && position >= 0 && position < run.positions);
-    }
+      const int at = row + i * kRows, output = at - pads;
+      if (at >= rows) continue;
+      if (is_own && output >= 0 && output < config.outputs())
+        ptx::st_shared_v4(staging + place_of<config>(output, own_piece, config.staging_bytes()), words[i]);
 #pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const int at = begin + i * kThreads, row = at / kPieces, piece = at % kPieces;
-      if (at >= all) continue;
-      const int output = row - pads, own_piece = piece - tile.first_filter() / 8;
-      if (output >= 0 && output < config.outputs() && own_piece >= 0 && own_piece < config.filters() / 8)
-        ptx::st_shared_v4(
-            tile.smem + kAt.staging + place_of<config>(output, own_piece, config.staging_bytes()), words[i]);
-#pragma unroll
-      for (int j = 0; j < 4; ++j)
-        words[i][j] =
-            activated<config, false>(run, tile, 8 * piece + 2 * j, low_half<config.type>(words[i][j]),
-                                     high_half<config.type>(words[i][j]));
-      ptx::st_shared_v4(tile.smem + kAt.x + place_of<config>(row, piece, matrix), words[i]);
+      for (int j = 0; j < 4; ++j) words[i][j] = activated<config>(run, snakes[j], words[i][j]);
+      ptx::st_shared_v4(to + i * kRows * config.row_bytes(), words[i]);
     }
+    from += kAtOnce * kRows * config.channels, to += kAtOnce * kRows * config.row_bytes();
   }
 }
 
