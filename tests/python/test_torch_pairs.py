@@ -91,6 +91,21 @@ def test_weights_that_weight_norm_computes(norm):
         near(model, x, fast(x))
 
 
+def test_weights_of_weight_norm_for_any_batch(graphs):
+    """There is no plan that they could be packed for: the filters are computed once all the same."""
+    model = made(nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Conv2d(8, 4, 3)), nn.ReLU()), torch.float32)
+    x = rows(2, 8, 9, 9, dtype=torch.float32)
+    torch._dynamo.mark_dynamic(x, 0)
+    fast, y = compiled(model, x)
+    assert count(graphs[-1], torch.ops.aten._weight_norm_interface.default) == 0 and len(graphs[-1].find_nodes(op="get_attr")) == 2
+    near(model, x, y)
+    with torch.no_grad():
+        for one in model.parameters():
+            one.mul_(1.5)
+        near(model, x[:1], fast(x[:1]))
+        near(model, x, fast(x))
+
+
 class Odd(nn.Module):
     """A step that differs from one by what `way` says."""
 

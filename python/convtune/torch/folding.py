@@ -109,6 +109,11 @@ class Fold:
     as_they_are: bool = False
     axis: int = 0
 
+    @property
+    def is_of_inputs(self) -> bool:
+        """True where the result is a weight and a bias among the graph's inputs."""
+        return self.as_they_are and len(self.places) == 6
+
     def of(self, inputs: Sequence[Any]) -> tuple[Tensor, Tensor | None]:
         weight, bias, mean, variance, gamma, beta = self._six(inputs)
         if self.as_they_are:

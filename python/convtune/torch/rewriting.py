@@ -52,7 +52,7 @@ def _constant(chain: Chain | PairChain, plan: str) -> Fold | Packing | None:
         convolution = planned(plan, chain.x.meta["val"].get_device()).convolution
         assert convolution is not None
         return Packing(chain.fold, convolution)
-    return None if chain.fold.as_they_are else chain.fold
+    return None if chain.fold.is_of_inputs else chain.fold
 
 
 def _add_constants(
