@@ -269,7 +269,7 @@ class WinogradRowsExecutable final : public Executable {
         const Outputs<float> to = outputs + (place + filters * plane + at);
         args.y = to.y, args.residual = to.residual;
       }
-      for (std::size_t r = 0; r < lines.size(); ++r)
+      for (std::size_t r = 0; joins && r < lines.size(); ++r)
         args.lines[r] = {lines[r].begun ? lines[r].begun + filters * CutLines::kFloats : nullptr,
                          lines[r].cut ? lines[r].cut + filters * CutLines::kFloats : nullptr};
       args.y_channels = g.group_filters - first - filters;
