@@ -6,7 +6,8 @@ are imported and nothing else, and each in a second process; and what a call tak
     python bench/torch_first_calls.py --models tiny --size 64 --batch 2 --device cpu --calls 5 --tune 5
 
 Each way is a process with folders of its own for the caches of inductor, Triton and convtune. "tuned" goes on with the first
-process' caches and --tune seconds of search; its records, exported and imported into an empty folder, are all that "records" has.
+process' caches and --tune seconds of search, of which each graph has its share; its records, exported and imported into an empty
+folder, are all that "records" has.
 As many run at a time as there are --lanes, each on processors of its own and all on as many, so that seconds are to be compared; the GPU is
 shared. Models go in their order: long ones first. Seconds are from torch.compile to the first answer: what importing and making the model
 take is left out; those by what they were spent on are of all of a model's graphs. Times of a call are medians, in turns, while all other
@@ -98,7 +99,7 @@ def work(args):
             torch.cuda.synchronize()
 
     model, x = built(args.models, args)
-    said = ""
+    said, graphs = "", 0
     with torch.no_grad():
         if args.way == "convtune":
             import convtune.torch.backend  # noqa: F401  (registers it)
@@ -120,11 +121,12 @@ def work(args):
         if args.way == "convtune":
             phases = reports.seconds()
             phases["Dynamo and the rest"] = end - begin - sum(phases.values())
-            said = f"{len(reports.found)} graphs: " + ", ".join(f"{phase} {took:.1f}" for phase, took in phases.items())
+            graphs = len(reports.found)
+            said = f"{graphs} graphs: " + ", ".join(f"{phase} {took:.1f}" for phase, took in phases.items())
             print(*reports.found, sep="\n", flush=True)
         for _ in range(5):
             run(x)
-        print(json.dumps({"begin": begin, "end": end, "said": said}), file=answers, flush=True)
+        print(json.dumps({"begin": begin, "end": end, "said": said, "graphs": graphs}), file=answers, flush=True)
 
         def us_of(calls):
             """Of `calls` that follow each other, so often as a fifth of a second takes."""
@@ -170,7 +172,7 @@ class Way:
                 raise ValueError("nothing was tuned")
         command = [sys.executable, __file__, "--models", self.model, "--way", self.name.split(",")[0], "--batch", str(args.batch),
                    "--size", str(args.size), "--calls", str(args.calls), "--device", args.device, "--processors", processors,
-                   "--tune", str(args.tune if self.name == "convtune, tuned" else 0)]  # fmt: skip
+                   "--tune", str(args.tune / max(1, self.before.row["graphs"]) if self.name == "convtune, tuned" else 0)]  # fmt: skip
         if args.profile and "second" in self.name:
             command += ["--profile", f"{args.profile}.{self.model}.{self.name.split(',')[0]}"]
         self.process = subprocess.Popen(command, env=self.environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -273,7 +275,7 @@ def main():
     parser.add_argument("--size", type=int, default=224)
     parser.add_argument("--calls", type=int, default=20, help="timed in each of four turns, at most")
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--tune", type=float, default=30, help="seconds of search of a model, where it is to be tuned")
+    parser.add_argument("--tune", type=float, default=30, help="seconds of search of a model, all its graphs together")
     parser.add_argument("--lanes", type=int, default=max(1, len(os.sched_getaffinity(0)) // 4), help="processes at a time")
     parser.add_argument("--deadline", type=float, default=1e6, help="seconds after which no process is begun, and one ends")
     parser.add_argument("--profile", metavar="FILE", help="second processes write what Python did to FILE.MODEL.WAY, and take longer")
