@@ -3,6 +3,7 @@
 // elements, met or not.
 #include "cuda/launch/bare_residues.h"
 #include "cuda/ptx/grid.cuh"
+#include "cuda/tile/constants.cuh"
 #include "cuda/tile/epilogue.cuh"
 
 namespace convtune {
@@ -42,20 +43,11 @@ __device__ __forceinline__ void store_unit(void* y, long long unit, const float 
   static_cast<uint4*>(y)[unit] = {words[0], words[1], words[2], words[3]};
 }
 
-template <bool kIsShort>
-struct BareIndex {
-  using Type = unsigned;
-};
-template <>
-struct BareIndex<false> {
-  using Type = long long;
-};
-
 template <BareResidues what>
 __device__ __forceinline__ void store_bare_units(const float* __restrict__ bias, const void* residual,
                                                  void* y) {
   constexpr ConvExtents a = what.conv;
-  using Index = typename BareIndex<what.units() < what.kInt>::Type;
+  using Index = typename IndexThat<(what.units() < what.kInt)>::Fits;
   constexpr int kUnit = what.unit(), kPixel = a.k / kUnit, kFrames = a.z * a.p * a.q;
   // A thread's units have the same channels.
   constexpr bool kAlike = a.nhwc && !a.residual && what.kThreads % kPixel == 0;

@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(kPackThreads)
     copy_word<kType, config.conv.bias_type>(kAt, w, bias, packed, thread - kUnits + kAt.prepared);
     return;
   }
-  using Index = typename PackIndex<(kAt.prepared < 1LL << 31)>::Type;
+  using Index = typename IndexThat<(kAt.prepared < 1LL << 31)>::Fits;
   const Index unit = kDeal.unit_of(static_cast<Index>(thread));
   const auto source_of = [&](int i) -> long long {
     const long long source = kSources.source_of(static_cast<long long>(8 * unit | i));

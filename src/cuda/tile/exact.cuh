@@ -2,6 +2,7 @@
 // is not finite, since tensor cores multiply padding and rounding makes an infinity of large numbers.
 #pragma once
 
+#include "cuda/tile/constants.cuh"
 #include "cuda/tile/epilogue.cuh"
 #include "cuda/tile/packed.h"
 
@@ -31,7 +32,8 @@ struct PreparedTaps {
   const float* packed;
   long long first;
   __device__ __forceinline__ float operator[](int tap) const {
-    return load_element<config.conv.x_type>(packed, config.half_of(first + tap));
+    constexpr auto kOrder = sources<config>();
+    return load_element<config.conv.x_type>(packed, kOrder.half_of(first + tap));
   }
 };
 

@@ -4,6 +4,7 @@
 // constants here: a third of what a packing kernel takes to compile went into functions that call each other.
 #pragma once
 
+#include "cuda/tile/constants.cuh"
 #include "cuda/tile/element.cuh"
 #include "cuda/tile/packed.h"
 #include "cuda/tile/tf32.cuh"
@@ -11,15 +12,6 @@
 namespace convtune {
 
 inline constexpr int kPackThreads = 256;
-
-// A function, since nvcc knows no constant of a class outside of functions on a device.
-template <auto config>
-__device__ constexpr auto sources() {
-  if constexpr (requires { config.weights(); })
-    return config.weights();
-  else
-    return config;
-}
 
 // Word i of those behind the prepared ones.
 template <ElementType kType, ElementType kBiasType>
@@ -76,16 +68,6 @@ __device__ constexpr Deal deal() {
   return {};
 }
 
-// An index that is known to fit into 32 bits is divided in a third of the instructions.
-template <bool kIsShort>
-struct PackIndex {
-  using Type = unsigned;
-};
-template <>
-struct PackIndex<false> {
-  using Type = long long;
-};
-
 // Weights of half precision, two a word, the one of the lower index in its lower half: source_of() speaks of
 // halves. A thread packs 16 bytes. What stands behind them is widened to floats.
 template <auto config>
@@ -103,7 +85,7 @@ __device__ __forceinline__ void pack_halves(const void* __restrict__ w, const vo
   }
   constexpr auto kSources = sources<config>();
   constexpr Deal kDeal = deal<config>();
-  using Index = typename PackIndex<(kAt.prepared < 1LL << 31)>::Type;
+  using Index = typename IndexThat<(kAt.prepared < 1LL << 31)>::Fits;
   const auto unit = static_cast<Index>(kDeal.unit_of(static_cast<Index>(thread), kUnits));
   unsigned halves[8] = {}, words[4];  // all are loaded before one is looked at
 #pragma unroll

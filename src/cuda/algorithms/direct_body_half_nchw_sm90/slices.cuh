@@ -21,10 +21,11 @@ inline constexpr int kFirstTransposing = 2, kTransposingWarps = 2;
 // f(stage) for a tile's stages that count.
 template <DirectBodyHalfSm90 config, class F>
 __device__ __forceinline__ void for_stages(int tile, const F& f) {
+  constexpr BodyStages kStages = config.stage_order();
   const DirectBodyHalfSm90::Frames frames = frames_that_count<config>(tile);
 #pragma unroll 1
-  for (int stage = 0; stage < config.stages(); ++stage)
-    if (!config.skips_frames() || frames.has(config.stage_frame(stage))) f(stage);
+  for (int stage = 0; stage < constant<config.stages()>; ++stage)
+    if (constant<!config.skips_frames()> || frames.has(kStages.frame(stage))) f(stage);
 }
 
 // By one warp, of which one thread does it.
@@ -33,19 +34,22 @@ __device__ void load_slices(const MapsOf<config>& maps, unsigned smem, int image
   constexpr auto kAt = config.smem();
   constexpr BodySlices kSlices = config.slices();
   constexpr BodyAxis kRows = config.vertical(), kColumns = config.horizontal();
+  constexpr int kAbove = kRows.before(), kBefore = kColumns.before();
+  constexpr BodyTiles kTiles = config.tile_order();
+  constexpr BodyStages kStages = config.stage_order();
   const Place<config> place(images);
   const bool mine = threadIdx.x % 32 == 0;
   Ring<BodySlices::kPlaces> ring;
 #pragma unroll 1
   for (int tile = place.first_tile; tile < place.tiles; tile += place.tile_step) {
     // A cluster's last block may have none: it brings zeros, which nobody stores.
-    const DirectBodyHalfSm90::Corner at = config.corner(tile, place.rank);
-    const int column = kSlices.first_column(at.column, kColumns.before());
+    const DirectBodyHalfSm90::Corner at = kTiles.corner(tile, place.rank);
+    const int column = kSlices.first_column(at.column, kBefore);
     for_stages<config>(tile, [&](int stage) {
-      const int row = (at.row - kRows.before()) * kRows.stride + kRows.phase(config.first_row(stage));
-      int image = config.input_image(stage, at.image);
+      const int row = (at.row - kAbove) * kRows.stride + kRows.phase(kStages.first_row(stage));
+      int image = kStages.input_image(stage, at.image);
       const ptx::TensorMap* const map = map_of_frame<config>(maps, image);
-      const int first_channel = at.group * config.depth() + config.first_channel(stage);
+      const int first_channel = at.group * constant<config.depth()> + kStages.first_channel(stage);
 #pragma unroll 1
       for (int slice = 0; slice < config.slices_of(stage); ++slice) {
         ring.wait_empty(smem + kAt.slices_empty);
@@ -126,7 +130,7 @@ __device__ void transpose_slices(unsigned smem, int warp, int images) {
   for (int tile = place.first_tile; tile < place.tiles; tile += place.tile_step)
     for_stages<config>(tile, [&](int stage) {
       inputs.wait_empty(smem + kAt.empty);
-      const unsigned to = smem + kAt.inputs + inputs.slot * config.input_stage_bytes();
+      const unsigned to = smem + kAt.inputs + inputs.slot * constant<config.input_stage_bytes()>;
 #pragma unroll 1
       for (int slice = 0; slice < config.slices_of(stage); ++slice) {
         slices.wait_full(smem + kAt.slices_full);
@@ -150,24 +154,28 @@ __device__ void load_anywhere(const unsigned short* __restrict__ x, const unsign
                               unsigned smem, int thread, int images) {
   constexpr auto kAt = config.smem();
   constexpr BodyAxis kRows = config.vertical(), kColumns = config.horizontal();
+  constexpr int kAbove = kRows.before(), kBefore = kColumns.before(), kPitch = config.pitch(),
+                kBoxRows = config.box_rows();
+  constexpr BodyTiles kTiles = config.tile_order();
+  constexpr BodyStages kStages = config.stage_order();
   constexpr ConvExtents a = config.conv;
   constexpr int kPieces = config.pieces(), kPlane = a.h * a.w;
   const Place<config> place(images);
   Ring<config.input_stages> ring;
 #pragma unroll 1
   for (int tile = place.first_tile; tile < place.tiles; tile += place.tile_step) {
-    const DirectBodyHalfSm90::Corner at = config.corner(tile, place.rank);
+    const DirectBodyHalfSm90::Corner at = kTiles.corner(tile, place.rank);
     for_stages<config>(tile, [&](int stage) {
       ring.wait_empty(smem + kAt.empty);
-      const unsigned to = smem + kAt.inputs + ring.slot * config.input_stage_bytes();
-      const int row_phase = kRows.phase(config.first_row(stage));
+      const unsigned to = smem + kAt.inputs + ring.slot * constant<config.input_stage_bytes()>;
+      const int row_phase = kRows.phase(kStages.first_row(stage));
 #pragma unroll 1
-      for (int i = thread; i < config.box_pixels() * kPieces; i += kLoadingThreads) {
-        const int pixel = i / kPieces, piece = i % kPieces, line = pixel / config.pitch();
-        const int image = config.input_image(stage, at.image + line / config.box_rows());
-        const int row = (at.row - kRows.before() + line % config.box_rows()) * kRows.stride + row_phase;
-        const int column = at.column - kColumns.before() + pixel % config.pitch();
-        const int channel = config.first_channel(stage) + 8 * piece;
+      for (int i = thread; i < constant<config.box_pixels()> * kPieces; i += kLoadingThreads) {
+        const int pixel = i / kPieces, piece = i % kPieces, line = pixel / kPitch;
+        const int image = kStages.input_image(stage, at.image + line / kBoxRows);
+        const int row = (at.row - kAbove + line % kBoxRows) * kRows.stride + row_phase;
+        const int column = at.column - kBefore + pixel % kPitch;
+        const int channel = kStages.first_channel(stage) + 8 * piece;
         const bool inside = of_run<config>(images, [&](const auto& one) {
           return at.volume < one.volumes() && image >= -one.cache && image < one.input_batch() && row >= 0 &&
                  row < a.h && column >= 0 && column < a.w && channel < one.depth();
@@ -178,7 +186,8 @@ __device__ void load_anywhere(const unsigned short* __restrict__ x, const unsign
           const int frames = !a.has_depth() ? 1 : in_cache ? config.cache : a.d;
           const int frame = !a.has_depth() ? 0 : in_cache ? image + config.cache : image;
           const int volume = a.has_depth() ? at.volume : image;
-          const long long plane = (1LL * volume * a.c + at.group * config.depth() + channel) * frames + frame;
+          const long long plane =
+              (1LL * volume * a.c + at.group * constant<config.depth()> + channel) * frames + frame;
           const unsigned short* const from = (in_cache ? cache : x) + plane * kPlane + row * a.w + column;
 #pragma unroll
           for (int j = 0; j < 8; ++j)

@@ -37,7 +37,7 @@ struct Rings {
     if constexpr (config.conv.lies.uneven()) {
       const int frames = frames_that_count<config>(tile).count(), steps = frames * config.tile_steps(tile);
 #pragma unroll 1
-      for (int i = 0; i < frames * config.chunks(); ++i) inputs.template skip<1>();
+      for (int i = 0; i < frames * constant<config.chunks()>; ++i) inputs.template skip<1>();
 #pragma unroll 1
       for (int i = 0; i < steps; ++i) weights.template skip<1>();
     } else if constexpr (config.skips_frames()) {
@@ -87,9 +87,13 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, Rings<config>& ring
                                          int consumer, int tile, bool first_tile, const Seen& seen) {
   constexpr auto kAt = config.smem();
   const DirectBodyHalfSm90::Frames frames = frames_that_count<config>(tile);
-  const DirectBodyHalfSm90::Taps taps = config.tile_taps(tile);
+  const DirectBodyHalfSm90::Taps taps = taps_that_count<config>(tile);
   constexpr bool kBf16 = config.conv.x_type == ElementType::bf16, kStay = config.weights_stay();
   constexpr BodyAxis kRows = config.vertical(), kColumns = config.horizontal();
+  constexpr BodyStages kStages = config.stage_order();
+  constexpr BodyPixels kPixels = config.pixel_order();
+  constexpr int kAllStages = config.stages();
+  constexpr bool kSkips = config.skips_frames();
   constexpr int kAll = config.products(0), kLast = config.products(config.steps() - 1);  // per step
   constexpr int kSixteen = config.pixels_first() ? 2048 / 16 : 32 / 16;                  // channels of pixels
   const int first_filter = config.ping_pong ? 0 : consumer * config.consumer_filters();
@@ -114,26 +118,26 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, Rings<config>& ring
   unsigned inputs_empty = 0, weights_empty = 0;  // stages that the products before the last read
   int step = 0;
 #pragma unroll 1
-  for (int stage = 0; stage < config.stages(); ++stage) {
-    if (config.skips_frames() && !frames.has(config.stage_frame(stage))) continue;
-    const bool first_stage = config.skips_frames() ? step == 0 : stage == 0;
+  for (int stage = 0; stage < kAllStages; ++stage) {
+    if (kSkips && !frames.has(kStages.frame(stage))) continue;
+    const bool first_stage = kSkips ? step == 0 : stage == 0;
     rings.inputs.wait_full(smem + kAt.full);
-    const unsigned inputs = rings.inputs.slot * (config.input_stage_bytes() / 16);
+    const unsigned inputs = rings.inputs.slot * constant<config.input_stage_bytes() / 16>;
     bool first_of_stage = true;
 #pragma unroll 1
-    for (int row = config.first_row(stage) + taps.row; row < kRows.filter; row += kRows.period())
+    for (int row = kStages.first_row(stage) + taps.row; row < kRows.filter; row += constant<kRows.period()>)
 #pragma unroll 1
-      for (int column = config.first_column(stage) + taps.column; column < kColumns.filter;
-           column += kColumns.period()) {
+      for (int column = kStages.first_column(stage) + taps.column; column < kColumns.filter;
+           column += constant<kColumns.period()>) {
         const unsigned weights = kStay ? step : rings.weights.slot;
         if constexpr (kStay) {
           if (first_tile) ptx::mbarrier_wait(smem + kAt.weights_full + 8 * weights, 0);
         } else {
           rings.weights.wait_full(smem + kAt.weights_full);
         }
-        const unsigned long long a = filters + weights * (config.weight_bytes() / 16);
+        const unsigned long long a = filters + weights * constant<config.weight_bytes() / 16>;
         const unsigned long long b =
-            pixels + inputs + config.tap_pixel(row, column) * (config.row_bytes() / 16);
+            pixels + inputs + kPixels.of_tap(row, column) * constant<config.row_bytes() / 16>;
         const auto add_products = [&](auto count) {
           using Product = ProductOf<config, kBf16>;
           ptx::wgmma_fence();
@@ -149,7 +153,7 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, Rings<config>& ring
           ptx::wgmma_commit();
         };
         // Each arm with its commit: with only the last product under a condition, it is a group of its own.
-        if (kLast < kAll && stage >= config.stages() - config.chunk_stages())
+        if (kLast < kAll && stage >= constant<kAllStages - config.chunk_stages()>)
           add_products(Int<kLast>{});
         else
           add_products(Int<kAll>{});
@@ -161,7 +165,8 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, Rings<config>& ring
         if constexpr (!kStay) rings.weights.next();
         ++step;
         if constexpr (config.lead() > 0)
-          if (first_tile && step == config.lead() && consumer + 1 < config.consumers) Turns::lead(consumer);
+          if (first_tile && step == constant<config.lead()> && consumer + 1 < config.consumers)
+            Turns::lead(consumer);
       }
     inputs_empty = rings.inputs.barrier(smem + kAt.empty);
     rings.inputs.next();
@@ -194,15 +199,17 @@ __device__ void consume(const Maps& maps, const unsigned short* __restrict__ x,
   }
   Store<config> store{
       {},
-      smem + kAt.staging + (config.shares_staging() ? 0 : consumer * kPlaces * config.staging_bytes()),
+      smem + kAt.staging +
+          (config.shares_staging() ? 0 : consumer * constant<kPlaces * config.staging_bytes()>),
       smem + kAt.residual_full + 8 * kPlaces * consumer,
       0,
       static_cast<int>(threadIdx.x) % 128,
       Turns::own(consumer),
       images};
   const auto corner_of = [&](int some_tile) {
-    DirectBodyHalfSm90::Corner corner = config.corner(some_tile, place.rank);
-    if constexpr (!config.ping_pong) corner.filter += consumer * config.consumer_filters();
+    constexpr BodyTiles kTiles = config.tile_order();
+    DirectBodyHalfSm90::Corner corner = kTiles.corner(some_tile, place.rank);
+    if constexpr (!config.ping_pong) corner.filter += consumer * constant<config.consumer_filters()>;
     return corner;
   };
   bool first_tile = true;
@@ -262,17 +269,18 @@ __device__ __forceinline__ void clear_what_nobody_brings(unsigned smem) {
   constexpr int kBytes = config.input_stage_bytes();
   constexpr unsigned kZeros[4] = {0, 0, 0, 0};
   for (int stage = 0; stage < config.input_stages; ++stage)
-    for (int i = config.input_bytes() + 16 * static_cast<int>(threadIdx.x); i < kBytes;
-         i += 16 * config.threads())
-      ptx::st_shared_v4(smem + config.smem().inputs + stage * kBytes + i, kZeros);
+    for (int i = constant<config.input_bytes()> + 16 * static_cast<int>(threadIdx.x); i < kBytes;
+         i += constant<16 * config.threads()>)
+      ptx::st_shared_v4(smem + constant<config.smem().inputs> + stage * kBytes + i, kZeros);
   if constexpr (config.conv.residual) {
     constexpr int kBlock = config.staging_bytes() / config.filter_blocks, kDropped = 8 * 128;
     constexpr int kBlocks = config.stagings() * config.places() * config.filter_blocks;
     constexpr int kEach = config.wide_stores() ? kDropped : kBlock;  // at the end of each
 #pragma unroll 1
-    for (int i = 16 * static_cast<int>(threadIdx.x); i < kBlocks * kEach; i += 16 * config.threads())
-      ptx::st_shared_v4(smem + config.smem().staging + i / kEach * kBlock + kBlock - kEach + i % kEach,
-                        kZeros);
+    for (int i = 16 * static_cast<int>(threadIdx.x); i < kBlocks * kEach;
+         i += constant<16 * config.threads()>)
+      ptx::st_shared_v4(
+          smem + constant<config.smem().staging> + i / kEach * kBlock + kBlock - kEach + i % kEach, kZeros);
   }
   ptx::fence_proxy_async();
 }
@@ -290,7 +298,7 @@ __device__ __forceinline__ void run_block(const MapsOf<config>& maps, const void
   if (threadIdx.x == 0) {
     Ring<config.input_stages>::init(smem + kAt.full, Loads::kArrivals, smem + kAt.empty, A::kEmpty);
     Ring<config.weight_stages>::init(smem + kAt.weights_full, 1, smem + kAt.weights_empty, A::kWeightsEmpty);
-    for (int i = 0; i < config.stagings() * config.places(); ++i)
+    for (int i = 0; i < constant<config.stagings() * config.places()>; ++i)
       ptx::mbarrier_init(smem + kAt.residual_full + 8 * i, 1);
     Loads::init(smem);
     ptx::fence_mbarrier_init();

@@ -2,7 +2,7 @@
 // problem, choices, and what follows from them, shared by the kernel and by the host that plans it.
 #pragma once
 
-#include "cuda/algorithms/direct_body_half_sm90/axis.h"
+#include "cuda/algorithms/direct_body_half_sm90/order.h"
 #include "cuda/algorithms/direct_body_half_sm90/slices.h"
 #include "cuda/algorithms/direct_body_half_sm90/weights.h"
 #include "cuda/tile/any_batch.h"
@@ -107,12 +107,11 @@ struct DirectBodyHalfSm90 {
   constexpr int chunks() const { return ceil_div(depth(), channels); }  // groups of channels
   constexpr int chunk_stages() const { return conv.t * phases(); }
   constexpr int stages() const { return chunks() * chunk_stages(); }
-  constexpr int first_channel(int stage) const { return stage / chunk_stages() * channels; }
-  // The frame that a stage has for an output's, or the image.
-  constexpr int input_image(int stage, int image) const {
-    if (!conv.has_depth()) return image;
-    return image * conv.stride_d - conv.pad_front + stage / phases() % conv.t * conv.dilation_d;
+  constexpr BodyStages stage_order() const {
+    return {channels,      chunk_stages(), vertical().phases(), horizontal().phases(), conv.t,
+            conv.stride_d, conv.pad_front, conv.dilation_d,     conv.has_depth()};
   }
+  constexpr int first_channel(int stage) const { return stage_order().first_channel(stage); }
   // ---- Frames of the filter that see nothing but padding are left out of a tile's sums ----
   using Frames = BodyFrames;
   // Frames of the filter with which some output of these frames meets a frame of x or of the cache.
@@ -142,7 +141,6 @@ struct DirectBodyHalfSm90 {
     }
     return all;
   }
-  constexpr int stage_frame(int stage) const { return stage / phases() % conv.t; }
   // ---- Residues of a stride (ConvLies) that lack the filter's first row or column have tiles of their own,
   // which leave it out ----
   constexpr int sets() const { return conv.lies.uneven() ? conv.lies.residues() : conv.groups; }
@@ -160,8 +158,8 @@ struct DirectBodyHalfSm90 {
   constexpr int least_rows() const { return vertical().least_taps() - (conv.lies.whole_h > 0); }
   constexpr int least_columns() const { return horizontal().least_taps() - (conv.lies.whole_w > 0); }
   constexpr int step_frame(int step) const { return step / (taps() / conv.t) % conv.t; }
-  constexpr int first_row(int stage) const { return stage / horizontal().phases() % vertical().phases(); }
-  constexpr int first_column(int stage) const { return stage % horizontal().phases(); }
+  constexpr int first_row(int stage) const { return stage_order().first_row(stage); }
+  constexpr int first_column(int stage) const { return stage_order().first_column(stage); }
   constexpr int taps() const { return conv.t * vertical().filter * horizontal().filter; }
   constexpr int taps_of(int stage) const {
     return ceil_div(vertical().filter - first_row(stage), vertical().period()) *
@@ -176,9 +174,7 @@ struct DirectBodyHalfSm90 {
     return (steps() - taps()) * products(0) + taps() * products(steps() - 1);
   }
 
-  // ---- A tile: outputs by filters, of which each consumer has 64 or 128. Clusters take tiles in order,
-  // those of the same outputs beside each other, and frames one after the other, which read the same ones of
-  // x; blocks of a cluster have neighbouring outputs ----
+  // ---- A tile: outputs by filters, of which each consumer has 64 or 128 ----
   constexpr int consumer_filters() const { return 64 * filter_blocks; }
   constexpr int filters() const { return consumer_filters() * (ping_pong ? 1 : consumers); }
   constexpr int group_tiles() const { return ceil_div(set_filters(), filters()); }
@@ -191,31 +187,25 @@ struct DirectBodyHalfSm90 {
   }
   constexpr long long tiles() const { return ceil_div(output_tiles(), cluster) * filter_tiles(); }
   using Corner = BodyCorner;
-  constexpr Corner corner(int tile, int rank) const {
-    const int at = tile / filter_tiles() * cluster + rank;
-    const int plane = conv.has_depth() ? at / image_tiles() : at;
-    const int above = plane / column_tiles() / row_tiles();
-    return {(conv.has_depth() ? at % image_tiles() : above) * images,
-            plane / column_tiles() % row_tiles() * rows,
-            plane % column_tiles() * columns,
-            conv.has_depth() ? above : 0,
-            conv.groups == 1 ? 0 : tile % filter_tiles() / group_tiles(),
-            tile % group_tiles() * filters(),
-            sets() == 1 ? 0 : tile % filter_tiles() / group_tiles()};
+  constexpr BodyTiles tile_order() const {
+    return {filter_tiles(), group_tiles(), image_tiles(), row_tiles(), column_tiles(),   images,
+            rows,           columns,       filters(),     cluster,     conv.has_depth(), conv.groups == 1,
+            sets() == 1};
   }
+  constexpr Corner corner(int tile, int rank) const { return tile_order().corner(tile, rank); }
   constexpr int threads() const { return 128 * (consumers + 1); }
 
   // ---- x in shared memory: a box of pixels of a phase, one after the other, each a row of a stage's
-  // channels. An output's tap is so many pixels behind its own ----
+  // channels ----
   constexpr int pitch() const {
     return columns + (columns == horizontal().output ? horizontal().shared() : horizontal().halo());
   }
   constexpr int box_rows() const { return rows + (images > 1 ? vertical().shared() : vertical().halo()); }
   constexpr int box_pixels() const { return images * box_rows() * pitch(); }
-  constexpr int tap_pixel(int row, int column) const {
-    return (vertical().offset(row) + vertical().before()) * pitch() + horizontal().offset(column) +
-           horizontal().before();
+  constexpr BodyPixels pixel_order() const {
+    return {vertical(), horizontal(), vertical().before(), horizontal().before(), pitch()};
   }
+  constexpr int tap_pixel(int row, int column) const { return pixel_order().of_tap(row, column); }
   // Returns the position of the first pixel that an output of a tile reads.
   constexpr int pixel_of(int image, int row, int column) const {
     return (image * box_rows() + row) * pitch() + column;

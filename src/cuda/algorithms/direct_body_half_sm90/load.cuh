@@ -75,6 +75,25 @@ __device__ __forceinline__ DirectBodyHalfSm90::Frames frames_that_count(int tile
   return {0, config.conv.t};
 }
 
+// The filter's first row and column that they have.
+template <DirectBodyHalfSm90 config>
+__device__ __forceinline__ DirectBodyHalfSm90::Taps taps_that_count(int tile) {
+  if constexpr (config.conv.lies.uneven()) return config.tile_taps(tile);
+  return {0, 0};
+}
+
+// Positions that residues which begin late leave out: of a tile's, or of any set's.
+template <DirectBodyHalfSm90 config>
+__device__ __forceinline__ int late_rows(int set) {
+  if constexpr (config.conv.lies.uneven()) return late_rows_of(config.conv, set);
+  return 0;
+}
+template <DirectBodyHalfSm90 config>
+__device__ __forceinline__ int late_columns(int set) {
+  if constexpr (config.conv.lies.uneven()) return late_columns_of(config.conv, set);
+  return 0;
+}
+
 // The warps of the warpgroup: one for x, one for weights. Where x begins anywhere, all but that one load x.
 inline constexpr int kWeightsWarp = 1, kLoadingThreads = 96;
 
@@ -88,9 +107,9 @@ struct Arrivals {
 // A tile's corner in the positions of x, from which on residues that begin late have theirs.
 template <DirectBodyHalfSm90 config>
 __device__ __forceinline__ DirectBodyHalfSm90::Corner input_corner(int tile, int rank) {
-  DirectBodyHalfSm90::Corner at = config.corner(tile, rank);
-  if constexpr (config.conv.lies.uneven())
-    at.row += late_rows_of(config.conv, at.set), at.column += late_columns_of(config.conv, at.set);
+  constexpr BodyTiles kTiles = config.tile_order();
+  DirectBodyHalfSm90::Corner at = kTiles.corner(tile, rank);
+  at.row += late_rows<config>(at.set), at.column += late_columns<config>(at.set);
   return at;
 }
 
@@ -99,6 +118,8 @@ template <DirectBodyHalfSm90 config>
 __device__ void load_inputs(const MapsOf<config>& maps, unsigned smem, int images) {
   constexpr auto kAt = config.smem();
   constexpr BodyAxis kRows = config.vertical(), kColumns = config.horizontal();
+  constexpr int kAbove = kRows.before(), kBefore = kColumns.before();
+  constexpr BodyStages kStages = config.stage_order();
   const Place<config> place(images);
   const bool mine = threadIdx.x % 32 == 0;
   Ring<config.input_stages> ring;
@@ -108,33 +129,34 @@ __device__ void load_inputs(const MapsOf<config>& maps, unsigned smem, int image
     const DirectBodyHalfSm90::Corner at = input_corner<config>(tile, place.rank);
     const DirectBodyHalfSm90::Frames frames = frames_that_count<config>(tile);
 #pragma unroll 1
-    for (int stage = 0; stage < config.stages(); ++stage) {
-      if (config.skips_frames() && !frames.has(config.stage_frame(stage))) continue;
+    for (int stage = 0; stage < constant<config.stages()>; ++stage) {
+      if (constant<config.skips_frames()> && !frames.has(kStages.frame(stage))) continue;
       ring.wait_empty(smem + kAt.empty);
       if constexpr (config.prefetches_residual())
-        for (int filter = at.filter; stage == 0 && filter < at.filter + config.filters(); filter += 64)
+        for (int filter = at.filter; stage == 0 && filter < at.filter + constant<config.filters()>;
+             filter += 64)
           ptx::prefetch_box_if(&maps.residual, filter, at.column, at.part(), at.row, at.image, mine);
-      const unsigned to = smem + kAt.inputs + ring.slot * config.input_stage_bytes();
+      const unsigned to = smem + kAt.inputs + ring.slot * constant<config.input_stage_bytes()>;
       const unsigned full = ring.barrier(smem + kAt.full);
-      ptx::mbarrier_arrive_expect_if(full, config.input_bytes(), mine);
-      const int first_row = kRows.phase(config.first_row(stage));
-      int image = config.input_image(stage, at.image);
+      ptx::mbarrier_arrive_expect_if(full, constant<config.input_bytes()>, mine);
+      const int first_row = kRows.phase(kStages.first_row(stage));
+      int image = kStages.input_image(stage, at.image);
       const ptx::TensorMap* const map = map_of_frame<config>(maps, image);
       const int column =
-          (at.column - kColumns.before()) * kColumns.stride + kColumns.phase(config.first_column(stage));
+          (at.column - kBefore) * kColumns.stride + kColumns.phase(kStages.first_column(stage));
       if constexpr (config.pixels_first()) {
-        for (int i = 0; i < config.input_bytes() / config.block_bytes(); ++i)
-          ptx::load_box_if(to + i * config.block_bytes(), &maps.x, at.column + i * 64,
-                           config.first_channel(stage), at.image, 0, 0, full, mine);
+        for (int i = 0; i < constant<config.input_bytes() / config.block_bytes()>; ++i)
+          ptx::load_box_if(to + i * constant<config.block_bytes()>, &maps.x, at.column + i * 64,
+                           kStages.first_channel(stage), at.image, 0, 0, full, mine);
       } else if constexpr (config.splits_rows())
-        ptx::load_box_if(to, &maps.x, config.first_channel(stage), column, first_row, at.row - kRows.before(),
+        ptx::load_box_if(to, &maps.x, kStages.first_channel(stage), column, first_row, at.row - kAbove,
                          at.image, full, mine);
       else if constexpr (config.reads_once())
-        ptx::load_box_once_if(to, map, config.first_channel(stage), column, at.part(),
-                              (at.row - kRows.before()) * kRows.stride + first_row, image, full, mine);
+        ptx::load_box_once_if(to, map, kStages.first_channel(stage), column, at.part(),
+                              (at.row - kAbove) * kRows.stride + first_row, image, full, mine);
       else
-        ptx::load_box_if(to, map, config.first_channel(stage), column, at.part(),
-                         (at.row - kRows.before()) * kRows.stride + first_row, image, full, mine);
+        ptx::load_box_if(to, map, kStages.first_channel(stage), column, at.part(),
+                         (at.row - kAbove) * kRows.stride + first_row, image, full, mine);
       ring.next();
     }
   }
@@ -147,7 +169,7 @@ __device__ void load_pixel_rows(const unsigned short* __restrict__ x, unsigned t
                                 int images) {
   constexpr int kPixels = config.horizontal().input, kDepth = config.depth();
 #pragma unroll 1
-  for (int i = thread; i < config.input_bytes() / 16; i += kLoadingThreads) {
+  for (int i = thread; i < constant<config.input_bytes() / 16>; i += kLoadingThreads) {
     const int row = i / 8, piece = i % 8, channel = row % config.channels;
     const int pixel = at.column + row / config.channels * 64 + piece * 8;
     unsigned words[4] = {0, 0, 0, 0};
@@ -169,6 +191,9 @@ __device__ void load_inputs_anywhere(const unsigned short* __restrict__ x,
                                      int images) {
   constexpr auto kAt = config.smem();
   constexpr BodyAxis kRows = config.vertical(), kColumns = config.horizontal();
+  constexpr int kAbove = kRows.before(), kBefore = kColumns.before(), kPitch = config.pitch(),
+                kBoxRows = config.box_rows();
+  constexpr BodyStages kStages = config.stage_order();
   constexpr int kPieces = config.pieces(), kDepth = config.depth();
   constexpr int kPixelPieces = config.pixels_first() ? 0 : config.box_pixels() * kPieces;
   const Place<config> place(images);
@@ -178,22 +203,21 @@ __device__ void load_inputs_anywhere(const unsigned short* __restrict__ x,
     const DirectBodyHalfSm90::Corner at = input_corner<config>(tile, place.rank);
     const DirectBodyHalfSm90::Frames frames = frames_that_count<config>(tile);
 #pragma unroll 1
-    for (int stage = 0; stage < config.stages(); ++stage) {
-      if (config.skips_frames() && !frames.has(config.stage_frame(stage))) continue;
+    for (int stage = 0; stage < constant<config.stages()>; ++stage) {
+      if (constant<config.skips_frames()> && !frames.has(kStages.frame(stage))) continue;
       ring.wait_empty(smem + kAt.empty);
-      const unsigned to = smem + kAt.inputs + ring.slot * config.input_stage_bytes();
-      const int row_phase = kRows.phase(config.first_row(stage));
-      const int column_phase = kColumns.phase(config.first_column(stage));
+      const unsigned to = smem + kAt.inputs + ring.slot * constant<config.input_stage_bytes()>;
+      const int row_phase = kRows.phase(kStages.first_row(stage));
+      const int column_phase = kColumns.phase(kStages.first_column(stage));
       if constexpr (config.pixels_first())
-        load_pixel_rows<config>(x, to, at, config.first_channel(stage), thread, images);
+        load_pixel_rows<config>(x, to, at, kStages.first_channel(stage), thread, images);
 #pragma unroll 1
       for (int i = thread; i < kPixelPieces; i += kLoadingThreads) {
-        const int pixel = i / kPieces, piece = i % kPieces, line = pixel / config.pitch();
-        const int image = config.input_image(stage, at.image + line / config.box_rows());
-        const int row = (at.row - kRows.before() + line % config.box_rows()) * kRows.stride + row_phase;
-        const int column =
-            (at.column - kColumns.before() + pixel % config.pitch()) * kColumns.stride + column_phase;
-        const int channel = config.first_channel(stage) + 8 * piece;
+        const int pixel = i / kPieces, piece = i % kPieces, line = pixel / kPitch;
+        const int image = kStages.input_image(stage, at.image + line / kBoxRows);
+        const int row = (at.row - kAbove + line % kBoxRows) * kRows.stride + row_phase;
+        const int column = (at.column - kBefore + pixel % kPitch) * kColumns.stride + column_phase;
+        const int channel = kStages.first_channel(stage) + 8 * piece;
         const bool inside = of_run<config>(images, [&](const auto& one) {
           return at.volume < one.volumes() && image >= -one.cache && image < one.input_batch() && row >= 0 &&
                  row < kRows.input && column >= 0 && column < one.horizontal().input && channel < kDepth;
@@ -225,18 +249,19 @@ __device__ void load_weights(const MapsOf<config>& maps, const unsigned* __restr
                              int images) {
   constexpr auto kAt = config.smem();
   constexpr int kBytes = config.weight_bytes(), kPart = kBytes / config.cluster;
+  constexpr int kSteps = config.steps(), kFilterTiles = config.filter_tiles();
   const Place<config> place(images);
   const bool mine = threadIdx.x % 32 == 0;
   Ring<config.weight_stages> ring;
 #pragma unroll 1
   for (int tile = place.first_tile; tile < place.tiles; tile += place.tile_step) {
-    const char* const from = reinterpret_cast<const char*>(packed) +
-                             1LL * (tile % config.filter_tiles()) * config.steps() * kBytes;
+    const char* const from =
+        reinterpret_cast<const char*>(packed) + 1LL * (tile % kFilterTiles) * kSteps * kBytes;
     const DirectBodyHalfSm90::Frames frames = frames_that_count<config>(tile);
-    const DirectBodyHalfSm90::Taps taps = config.tile_taps(tile);
+    const DirectBodyHalfSm90::Taps taps = taps_that_count<config>(tile);
 #pragma unroll 1
-    for (int step = 0; step < config.steps(); ++step) {
-      if (config.skips_frames() && !frames.has(config.step_frame(step))) continue;
+    for (int step = 0; step < kSteps; ++step) {
+      if (constant<config.skips_frames()> && !frames.has(config.step_frame(step))) continue;
       if constexpr (config.conv.lies.uneven())
         if (!taps.has(step / config.conv.s % config.conv.r, step % config.conv.s)) continue;
       ring.wait_empty(smem + kAt.weights_empty);

@@ -44,6 +44,9 @@ struct Store {
 
   // Tells whether the run has that output of the tile's volume.
   __device__ __forceinline__ bool exists(int image, int row, int column) const {
+    if constexpr (!config.any_batch)
+      return image < constant<config.batch()> && row < kRows && column < kColumns &&
+             corner.volume < constant<config.volumes()>;
     return of_run<config>(images, [&](const auto& one) {
       return image < one.batch() && row < kRows && column < one.horizontal().output &&
              corner.volume < one.volumes();
@@ -52,10 +55,10 @@ struct Store {
 
   // The consumer's first filter, of all groups'.
   __device__ __forceinline__ int first_filter() const {
-    return corner.set * config.set_filters() + corner.filter;
+    return corner.set * constant<config.set_filters()> + corner.filter;
   }
 
-  __device__ static constexpr int set_of(int filter) { return filter / config.set_filters(); }
+  __device__ static constexpr int set_of(int filter) { return filter / constant<config.set_filters()>; }
 
   // The index of a pixel of y, counted through all images: ints where these do.
   static constexpr auto kOne = [] {
@@ -68,10 +71,10 @@ struct Store {
   __device__ static long long offset(Pixel pixel, int filter) {
     constexpr int kPlane = a.z * a.p * a.q;
     if constexpr (config.conv.lies.between())  // negative where y has no such pixel
-      return config.conv.stored_offset(static_cast<int>(pixel / kPlane), filter,
-                                       static_cast<int>(pixel / (a.p * a.q) % a.z),
-                                       static_cast<int>(pixel / a.q % a.p) + late_rows_of(a, set_of(filter)),
-                                       static_cast<int>(pixel % a.q) + late_columns_of(a, set_of(filter)));
+      return config.conv.stored_offset(
+          static_cast<int>(pixel / kPlane), filter, static_cast<int>(pixel / (a.p * a.q) % a.z),
+          static_cast<int>(pixel / a.q % a.p) + late_rows<config>(set_of(filter)),
+          static_cast<int>(pixel % a.q) + late_columns<config>(set_of(filter)));
     return config.nchw ? (1LL * (pixel / kPlane) * a.k + filter) * kPlane + pixel % kPlane
                        : 1LL * pixel * a.k + filter;
   }
@@ -82,15 +85,17 @@ struct Store {
   __device__ __forceinline__ void for_elements(const F& f) const {
     constexpr int kFilters = config.consumer_filters();
 #pragma unroll 1
-    for (int i = thread; i < config.tile_outputs() * kFilters; i += 128) {
+    for (int i = thread; i < constant<config.tile_outputs()> * kFilters; i += 128) {
       const int index = i / kFilters, column = i % kFilters;
       const int image = corner.image + index / (config.rows * config.columns);
       const int row = corner.row + index / config.columns % config.rows;
       const int pixel_column = corner.column + index % config.columns;
-      if (!exists(image, row, pixel_column) || corner.filter + column >= config.set_filters()) continue;
+      if (!exists(image, row, pixel_column) || corner.filter + column >= constant<config.set_filters()>)
+        continue;
       const unsigned at =
           staging + column / 64 * kBlockBytes + config.staged_at(index, column % 64 / 8) + column % 8 * 2;
-      f(at, (kOne * (corner.volume * config.batch() + image) * kRows + row) * kColumns + pixel_column,
+      f(at,
+        (kOne * (corner.volume * constant<config.batch()> + image) * kRows + row) * kColumns + pixel_column,
         first_filter() + column);
     }
   }
@@ -105,10 +110,10 @@ struct Store {
     constexpr bool kDeep = a.has_depth();
     constexpr int kResults = a.group_results();  // in one group
     const int piece = thread % kPieces, column = piece * 8, filter = first_filter() + column;
-    if (corner.filter + column >= config.set_filters()) return;
+    if (corner.filter + column >= constant<config.set_filters()>) return;
     const int residue = filter % kFilters / kResults;
     const int channel = filter / kFilters * kResults + filter % kResults;
-    const int late_w = late_columns_of(a, corner.set), late_h = late_rows_of(a, corner.set);
+    const int late_w = late_columns<config>(corner.set), late_h = late_rows<config>(corner.set);
     const int first_w = residue % lies.residues_w * lies.step_w - lies.crop_w + late_w * lies.stride_w;
     const int first_h =
         residue / lies.residues_w % lies.residues_h * lies.step_h - lies.crop_h + late_h * lies.stride_h;
@@ -131,7 +136,7 @@ struct Store {
 
   // Returns the offset of a row of outputs in NCHW, for one of the consumer's filters.
   __device__ __forceinline__ unsigned staged_row(int filter) const {
-    return staging + filter * config.staged_pitch();
+    return staging + filter * constant<config.staged_pitch()>;
   }
 
   // Outputs of this warp's filters, between there and a tensor in NCHW: lanes have runs of one filter, or of
@@ -147,10 +152,10 @@ struct Store {
       const int image = run * kRun / (config.rows * config.columns);
       const int row = run * kRun / config.columns % config.rows, column = run * kRun % config.columns;
       if (!exists(corner.image + image, corner.row + row, corner.column + column)) continue;
-      const auto pixel =
-          (kOne * (corner.volume * config.batch() + corner.image + image) * kRows + corner.row + row) *
-              kColumns +
-          corner.column + column;
+      const auto pixel = (kOne * (corner.volume * constant<config.batch()> + corner.image + image) * kRows +
+                          corner.row + row) *
+                             kColumns +
+                         corner.column + column;
       Half* const from_first = tensor + offset(pixel, first_filter() + first);
       const unsigned at = staged_row(first) + 2 * config.column_of(image, row, column);
 #pragma unroll 1
@@ -162,7 +167,7 @@ struct Store {
             const int filter = (step + i) * kAbreast / 16 * 64 + (step + i) * kAbreast % 16;
             if (config.set_filters() % config.filters() == 0 ||
                 corner.filter + first + filter < config.set_filters())
-              f(some[i], from_first + 1LL * filter * kPlane, at + filter * config.staged_pitch());
+              f(some[i], from_first + 1LL * filter * kPlane, at + filter * constant<config.staged_pitch()>);
           }
         };
         if constexpr (kToTensor) {
@@ -223,7 +228,7 @@ struct Store {
 #pragma unroll
     for (int i = 0; i < 2 * kBlocks; ++i) {
       const int filter = first + 64 * (i / 2) + 8 * (i % 2);
-      biases[i / 2][i % 2] = config.lying == 0 && corner.filter + filter < config.set_filters()
+      biases[i / 2][i % 2] = config.lying == 0 && corner.filter + filter < constant<config.set_filters()>
                                  ? __ldg(bias + first_filter() + filter)
                                  : 0;
     }
@@ -234,7 +239,7 @@ struct Store {
     if constexpr (config.nchw)
       return staged_row(thread / 32 * 16 + lane % 16) + 2 * (16 * part + lane / 16 * 8);
     const int output = config.output_of(16 * part + lane / 16 * 8 + lane % 8);
-    const int row = output < 0 ? config.staged_rows() - 8 + lane % 8 : output;
+    const int row = output < 0 ? constant<config.staged_rows()> - 8 + lane % 8 : output;
     return staging + config.staged_at(row, thread / 32 * 2 + lane / 8 % 2);
   }
 
@@ -329,13 +334,14 @@ struct Store {
       const int column = static_cast<int>(pixel % a.q);
       float value;
       if constexpr (config.lying > 0)
-        value = exact_lying_output<config>(x, packed, frame / a.z, filter, row + late_rows_of(a, corner.set),
-                                           column + late_columns_of(a, corner.set), frame % a.z);
+        value =
+            exact_lying_output<config>(x, packed, frame / a.z, filter, row + late_rows<config>(corner.set),
+                                       column + late_columns<config>(corner.set), frame % a.z);
       else if constexpr (config.cache > 0)
         value = exact_with_cache(x, cache, packed, frame / a.z, filter, row, column, other, frame % a.z);
       else
-        value = exact_output<config>(x, packed, frame / a.z, filter, row + late_rows_of(a, corner.set),
-                                     column + late_columns_of(a, corner.set), other, frame % a.z);
+        value = exact_output<config>(x, packed, frame / a.z, filter, row + late_rows<config>(corner.set),
+                                     column + late_columns<config>(corner.set), other, frame % a.z);
       store_element<a.y_type>(y, output, value);
     });
   }

@@ -11,15 +11,6 @@
 
 namespace convtune::general_sm80 {
 
-template <bool kWide>
-struct Integer {
-  using Type = int;
-};
-template <>
-struct Integer<true> {
-  using Type = long long;
-};
-
 template <ElementType kType>
 struct Numbers {
   const void* __restrict__ tensor;
@@ -39,7 +30,7 @@ template <GeneralSm80 config>
 __device__ void compute(const ConvNumbers& a, const void* __restrict__ in, const float* __restrict__ packed,
                         void* __restrict__ out, const void* __restrict__ residual,
                         const void* __restrict__ cache) {
-  using Index = typename Integer<config.wide>::Type;
+  using Index = typename IndexThat<!config.wide, int>::Fits;
   const Index all = static_cast<Index>(a.n * config.channel_threads(a) * config.position_threads(a));
   const Index step = static_cast<Index>(gridDim.x) * config.kThreads;
   const Packed at = config.packed(a);
@@ -69,7 +60,7 @@ template <GeneralSm80 config>
 __device__ void compute_gradients(const ConvNumbers& a, const void* __restrict__ x,
                                   const void* __restrict__ dy, void* __restrict__ dw,
                                   void* __restrict__ dbias) {
-  using Index = typename Integer<config.wide>::Type;
+  using Index = typename IndexThat<!config.wide, int>::Fits;
   extern __shared__ float sums[];
   const int thread = static_cast<int>(threadIdx.x);
   const auto all = static_cast<Index>(config.blocks(a, dbias != nullptr));
