@@ -55,15 +55,28 @@ Kernel::Kernel(int device, const CompiledModule& module, const std::string& name
   std::optional<BesideCapture> beside;
   if (options.loaded == Loaded::in_a_run) beside.emplace();
   module_ = load(device, module.cubin, name, options.loaded);
+  find(options);
+}
+
+Kernel::Kernel(const Kernel& one, const CompiledModule& module, const std::string& name,
+               const Options& options)
+    : device_(one.device_), resources_(module.kernel(name)), module_(one.module_) {
+  const DeviceScope scope(device_);
+  std::optional<BesideCapture> beside;
+  if (options.loaded == Loaded::in_a_run) beside.emplace();
+  find(options);
+}
+
+void Kernel::find(const Options& options) {
   check(driver().cuModuleGetFunction(&function_, module_.get(), resources_.symbol.c_str()),
-        "finding {} in its module", name);
+        "finding {} in its module", resources_.kernel);
   // Asked for in every case: it makes a driver that loads lazily load now, and not in the first launch.
   check(driver().cuFuncSetAttribute(function_, kMaxDynamicSharedSizeBytes,
                                     static_cast<int>(options.dynamic_smem_bytes)),
-        "allowing {} {} bytes of shared memory a block", name, options.dynamic_smem_bytes);
+        "allowing {} {} bytes of shared memory a block", resources_.kernel, options.dynamic_smem_bytes);
   int capability = 0;  // for the machine code, 10 times the major number and the minor one
   check(driver().cuFuncGetAttribute(&capability, kBinaryVersion, function_), "asking what {} is compiled for",
-        name);
+        resources_.kernel);
   overlaps_ =
       options.waits_for_earlier_grids && capability >= 90 && driver().version >= kOldestDriverThatOverlaps;
 }

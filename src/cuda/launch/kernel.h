@@ -28,6 +28,8 @@ class Kernel {
   };
   // The kernel that the module's job called `name`. Throws Error when the driver refuses.
   Kernel(int device, const CompiledModule& module, const std::string& name, const Options& options);
+  // Another one of the module that `one` was loaded with.
+  Kernel(const Kernel& one, const CompiledModule& module, const std::string& name, const Options& options);
 
   const KernelResources& resources() const { return resources_; }
   // How many blocks of this size a multiprocessor holds at once, as the driver counts.
@@ -46,6 +48,8 @@ class Kernel {
                    const void** arguments) const;
 
  private:
+  void find(const Options& options);
+
   int device_;
   KernelResources resources_;
   std::shared_ptr<CUmod_st> module_;  // retired with the last copy

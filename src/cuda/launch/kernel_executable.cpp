@@ -48,7 +48,7 @@ struct KernelExecutable::Kernels {
   Kernels(const LaunchPlan& plan, int index, const CompiledPlan& made)
       : device(index), runs(plan, device, made.job, made.module, Kernel::Loaded::at_build) {
     if (!plan.weights_lie)
-      pack.emplace(device, made.module, made.job.kernels[LaunchPlan::kPack],
+      pack.emplace(runs.run, made.module, made.job.kernels[LaunchPlan::kPack],
                    Kernel::Options{.waits_for_earlier_grids = plan.gathers.has_value()});
   }
 
@@ -66,7 +66,7 @@ struct KernelExecutable::Kernels {
         if (const auto* launch = std::get_if<KernelLaunch>(&step);
             launch && launch->kernel == LaunchPlan::kAddUp)
           options.dynamic_smem_bytes = launch->dynamic_smem_bytes;
-      add_up.emplace(device, module, job.kernels[LaunchPlan::kAddUp], options);
+      add_up.emplace(run, module, job.kernels[LaunchPlan::kAddUp], options);
     }
     const Kernel& at(std::size_t kernel) const { return kernel == LaunchPlan::kAddUp ? *add_up : run; }
 
