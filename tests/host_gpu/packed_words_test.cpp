@@ -13,7 +13,7 @@
 #include "cuda/algorithms/direct_stem_half/config.h"
 #include "cuda/algorithms/implicit_gemm_half_sm80/config.h"
 #include "cuda/algorithms/implicit_gemm_half_sm90/config.h"
-#include "cuda/launch/lying.h"
+#include "cuda/launch/lying_plans.h"
 #include "kernel_expectations.h"
 #include "kernel_problems.h"
 #include "problem/forward_parts.h"

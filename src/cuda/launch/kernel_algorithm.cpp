@@ -13,7 +13,7 @@
 #include "cuda/launch/bare_step.h"
 #include "cuda/launch/gather_step.h"
 #include "cuda/launch/kernel_executable.h"
-#include "cuda/launch/lying.h"
+#include "cuda/launch/lying_plans.h"
 #include "model/capability_facts.h"
 #include "problem/activation.h"
 #include "problem/forward_parts.h"

@@ -24,7 +24,7 @@
 #include "cuda/launch/conversions.h"
 #include "cuda/launch/extents.h"
 #include "cuda/launch/launch_plan.h"
-#include "cuda/launch/lying.h"
+#include "cuda/launch/lying_plans.h"
 #include "cuda/launch/tile_work.h"
 #include "cuda/tile/arithmetic.h"
 #include "cuda/tile/packed.h"

@@ -196,7 +196,7 @@ struct LaunchPlan {
   std::vector<Step> pack, run;
   // The filter is another one's numbers in another order, which pack() takes as it reads them.
   std::optional<GatheredAsPacked> gathers;
-  // Packed weights are the filter as it lies, channels last (lying.h): further parts read the same.
+  // Packed weights are the filter as it lies, channels last (lying_plans.h): further parts read the same.
   bool weights_lie = false;
   std::vector<WorkspacePart> workspace;  // each at a multiple of 256 bytes, in this order
   std::vector<WorkspacePart> pack_workspace;

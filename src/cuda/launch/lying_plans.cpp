@@ -1,5 +1,5 @@
-// See lying.h.
-#include "cuda/launch/lying.h"
+// See lying_plans.h.
+#include "cuda/launch/lying_plans.h"
 
 #include <algorithm>
 
