@@ -116,7 +116,11 @@ TEST(LyingWeights, AreOfGradientsWithoutABias) {
   problem.bias = true;
   EXPECT_FALSE(gemm.accepts(problem, device, config_of(kCases.front())));
   EXPECT_FALSE(cuda::is_lying(gemm.candidates(problem, device).front()));
-  problem.direction = Direction::forward;
+  problem.bias = false, problem.layout = Layout::nchw;  // filters lie so, too
+  EXPECT_FALSE(gemm.accepts(problem, device, config_of(kCases.front())));
+  problem.r = problem.s = 1, problem.pad_top = problem.pad_bottom = problem.pad_left = problem.pad_right = 0;
+  EXPECT_TRUE(gemm.accepts(problem, device, config_of(kCases.front())));
+  problem.direction = Direction::forward, problem.layout = Layout::nhwc;
   EXPECT_FALSE(gemm.accepts(problem, device, config_of(kCases.front())));
 }
 

@@ -21,7 +21,8 @@ namespace convtune::cuda {
 struct Computed : ConvProblem {
   Gathering weights{}, biases{};
   ConvLies lies{};
-  bool fills_rows = false;  // stores what lies between its residues of a row, too, which no tap meets
+  bool weights_last = true;  // the filter lies channels last where the tensors do, so far as that differs
+  bool fills_rows = false;   // stores what lies between its residues of a row, too, which no tap meets
 };
 Computed computed_part(const ForwardPart& part);
 

@@ -74,6 +74,7 @@ std::vector<Computed> KernelAlgorithm::parts(const ConvProblem& problem) const {
       std::ranges::all_of(all, [&](const ForwardPart& part) { return part.width == all.front().width; });
   for (const ForwardPart& part : all) {
     computed.push_back(computed_part(part));
+    computed.back().weights_last = problem.layout == Layout::nhwc || problem.t * problem.r * problem.s == 1;
     computed.back().fills_rows =
         whole_rows && part.width.residues < part.width.stride && fills_rows(part.width.residues);
     if (part.is_whole()) static_cast<ConvProblem&>(computed.back()) = in_plane(part.problem);

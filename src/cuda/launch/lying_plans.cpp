@@ -20,7 +20,7 @@ bool is_lying(const Config& config) {
 
 LyingWeights lying_of(const Computed& part) {
   const Gathering& a = part.weights;
-  if (a.elements() == 0 || part.bias || part.dtype.w != part.dtype.x) return {};
+  if (a.elements() == 0 || !part.weights_last || part.bias || part.dtype.w != part.dtype.x) return {};
   const auto small = [](std::int64_t value) { return static_cast<int>(value); };
   return {.taps = small(taps_of(a)),
           .first = small(a.begin),
