@@ -333,10 +333,12 @@ def test_branches_have_steps(graphs):
 
 
 @on_gpu
-@pytest.mark.parametrize("model", [Leaky(32, 11), Leaky(64, 3, holes=(1, 5)), Unit(32, 9), Unit(96, 3, "beta")], ids=str)
+@pytest.mark.parametrize("model", [Leaky(32, 11), Leaky(64, 3, holes=(1, 5)), Unit(32, 9), Unit(96, 3, "beta")],
+                         ids=["HiFi-GAN, 32", "HiFi-GAN, 64", "DAC, 32", "SnakeBeta, 96"])  # fmt: skip
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_kernels_on_a_gpu(graphs, monkeypatch, model, dtype):
     """By the library's own kernel, where this GPU has it."""
+    monkeypatch.setattr("convtune.torch.graph.capture._DEVICES", ("cuda",))
     monkeypatch.setattr("convtune.torch.pairs.Pair", own_pair)
     monkeypatch.setattr("convtune.torch.measure.pairs.Pair", own_pair)
     model, x = made(model, dtype).cuda(), rows(2, model_channels(model), 4100, dtype=dtype).cuda()
