@@ -109,7 +109,9 @@ TileWork work_of(const Kernel& a) {
     work.load.wavefronts += 2 * brought / 128;
     work.load.l2_bytes += brought - inputs;
   }
-  work.multiply.products = groups * a.positions() / 2;
+  // Filters whose k is the outer extent take tensor cores longer: an H200.
+  constexpr double kTurned = 1.06;
+  work.multiply.products = groups * a.positions() / 2 * (a.lying > 0 ? kTurned : 1);
   if (a.transposes) work.multiply.waits += sliced_cycles(a, share, work.multiply.products) / kWaitCycles;
   work.multiply.instructions = groups * 4 * 4 + steps * blocks / a.filter_blocks * 4 * 24;
   work.multiply.wavefronts = groups * (16 + a.positions() / 4.0);
@@ -118,7 +120,10 @@ TileWork work_of(const Kernel& a) {
   if (a.taps() > a.chunk_stages()) work.multiply.waits += stalled_cycles(a) / kWaitCycles;
   Phase store;
   const bool between = a.conv.lies.between();
-  const double moved = a.nchw ? 20.0 / a.run() + 1.0 / a.piece() : between ? a.piece_stores() ? 4 : 30 : 0;
+  const double in_pieces = a.narrow() ? 4 : 12;
+  const double moved = a.nchw    ? 20.0 / a.run() + 1.0 / a.piece()
+                       : between ? a.piece_stores() ? in_pieces : 30
+                                 : 0;
   store.instructions = computed / 32 * (5 + moved) * residual;
   store.wavefronts = computed * 2 * 2 / 128 * residual;
   store.l2_bytes = a.conv.residual ? 2 * computed : 0;

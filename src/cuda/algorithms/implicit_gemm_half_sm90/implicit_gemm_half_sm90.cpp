@@ -29,7 +29,9 @@ unsigned blocks_of(const ImplicitGemmHalfSm90& kernel, int multiprocessors) {
 // A block's tile, or its share of one.
 TileWork work_of(const ImplicitGemmHalfSm90& a) {
   const double steps = 1.0 * a.steps() / a.split, rows = a.tile_rows();
-  const double loaded = steps * (a.input_bytes() + 1.0 * a.weight_bytes() / a.cluster);
+  // Boxes of weights that lie come to a block by itself as soon as to two at once: an H200.
+  const int sharing = a.lying > 0 ? 2 : a.cluster;
+  const double loaded = steps * (a.input_bytes() + 1.0 * a.weight_bytes() / sharing);
   const double groups = 1.0 * a.all_products() / a.split * rows / 64;  // wgmma's
   const double computed = rows * a.filters / a.split, residual = a.conv.residual ? 2 : 1;
   TileWork work;
