@@ -236,7 +236,7 @@ def finish(ways, others, rows, args):
                      "us": us[way.name], "waited_us": waited_us[way.name], "of_tuned": us.get("convtune, tuned", float("nan")) / us[way.name],
                      "said": way.row.get("said", "no time left")})
     if args.json:
-        found = {"format": "convtune-first-calls", "version": 4, "lanes": args.lanes, "tune": args.tune, "rows": rows}
+        found = {"format": "convtune-first-calls", "version": 5, "lanes": args.lanes, "tune": args.tune, "rows": rows}
         Path(args.json).write_text(json.dumps(found, indent=1) + "\n")
 
 

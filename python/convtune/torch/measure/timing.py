@@ -44,9 +44,10 @@ class Stopwatch:
         return max(1e3 * float(self._start.elapsed_time(self._stop)), 1e-3)
 
 
-def wall_us(run: Callable[[], Any], device: torch.device, calls: int = 1) -> float:
-    """Mean of `calls` runs, each from the call to the device's last result: what a caller waits who waits for it. One
-    goes before them untimed, since another's graph or model ran last, and to change over costs; a slow one is the sample."""
+def wall_us(run: Callable[[], Any], device: torch.device, calls: int = 1, waits: bool = True) -> float:
+    """Mean of `calls` runs, each from the call to the device's last result: what a caller waits who waits for it. Without
+    `waits` they are queued, and only the last is waited for. One goes before them untimed, since another's graph or model
+    ran last, and to change over costs; a slow one is the sample."""
 
     def wait() -> None:
         if device.type == "cuda":
@@ -58,9 +59,10 @@ def wall_us(run: Callable[[], Any], device: torch.device, calls: int = 1) -> flo
     if time.perf_counter() - start > _SLOW_SECONDS:
         return 1e6 * (time.perf_counter() - start)
     start = time.perf_counter()
-    for _ in range(calls):
+    for call in range(calls):
         run()
-        wait()
+        if waits or call == calls - 1:
+            wait()
     return 1e6 * (time.perf_counter() - start) / calls
 
 
