@@ -7,7 +7,9 @@ PyTorch is imported by whoever made the tensors; this file is not imported witho
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,7 +22,8 @@ from .errors import InvalidArgument
 from .memory import HostMemory
 
 __all__ = [
-    "allowed_precision", "between_reads", "check_like", "current_stream", "describe", "pack", "packed_weights", "renew", "seen",
+    "allowed_precision", "alone", "between_reads", "check_like", "current_stream", "describe", "pack", "packed_weights", "renew",
+    "seen",
 ]  # fmt: skip
 
 _float32 = torch.float32
@@ -117,17 +120,37 @@ def pack_into(memory: torch.Tensor, convolution: Convolution, w: torch.Tensor, b
     convolution.pack_raw(w.data_ptr(), 0 if bias is None else bias.data_ptr(), memory.data_ptr(), stream)
 
 
+_writing: dict[torch.device, threading.Lock] = {}
+os.register_at_fork(after_in_child=_writing.clear)  # whoever held one is not in the child
+
+
+def _devices(tensors: tuple[torch.Tensor, ...]) -> list[torch.device]:
+    return sorted({one.device for one in tensors}, key=str)
+
+
 @contextlib.contextmanager
-def between_reads(memory: torch.Tensor) -> Iterator[None]:
-    """Surrounds writes to packed weights that any stream may read, and replays of CUDA graphs, which ask nobody: what was
-    launched before has read them, and what is launched afterwards finds them written. The host waits for both, once for each
-    change of weights. While a CUDA graph is recorded nothing is waited for: the writes are the graph's own."""
-    if not memory.is_cuda or torch.cuda.is_current_stream_capturing():
+def alone(*tensors: torch.Tensor) -> Iterator[None]:
+    """Of two threads one packs weights on these tensors' devices, and the other one finds it done. Each device has a lock of its
+    own: whoever holds it may wait for that device, whose work may wait for what a thread launches on another one."""
+    with contextlib.ExitStack() as locks:
+        for device in _devices(tensors):  # in one order
+            locks.enter_context(_writing.setdefault(device, threading.Lock()))
         yield
-        return
-    torch.cuda.synchronize(memory.device)
+
+
+@contextlib.contextmanager
+def between_reads(*tensors: torch.Tensor) -> Iterator[None]:
+    """Surrounds writes, on these tensors' devices, to packed weights that any stream may read, and replays of CUDA graphs, which
+    ask nobody: what was launched before has read them, and what is launched afterwards finds them written. The host waits for
+    both, once for each change of weights. While a CUDA graph is recorded nothing is waited for: the writes are the graph's own."""
+    gpus = [device for device in _devices(tensors) if device.type == "cuda"]
+    if gpus and torch.cuda.is_current_stream_capturing():
+        gpus = []
+    for gpu in gpus:
+        torch.cuda.synchronize(gpu)
     yield
-    torch.cuda.current_stream(memory.device).synchronize()
+    for gpu in gpus:
+        torch.cuda.current_stream(gpu).synchronize()
 
 
 def _of_a_compiled_graph(index: int, stream: int) -> bool:
@@ -149,9 +172,13 @@ def renew(w: torch.Tensor, whatever: bool = False) -> None:
         bias = None if entry.bias is None else entry.bias()
         if (bias is None) != (entry.bias is None) or torch.cuda.is_current_stream_capturing():
             continue
-        if whatever or not entry.holds_for(w, bias):
+        if not whatever and entry.holds_for(w, bias):
+            continue
+        with alone(entry.memory), torch.no_grad():
+            if not whatever and entry.holds_for(w, bias):  # by now: another thread was faster
+                continue
             of_w, of_bias = seen(w), None if bias is None else seen(bias)
-            with torch.no_grad(), between_reads(entry.memory):
+            with between_reads(entry.memory):
                 pack_into(entry.memory, entry.convolution, w, bias)
             entry.of_w, entry.of_bias = of_w, of_bias
 

@@ -30,13 +30,21 @@ def two_graphs(w, bias):
     return [Folded([packing], (w, bias)) for _ in range(2)]
 
 
+def side_by_side(*calls):
+    threads = [threading.Thread(target=call) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
 @pytest.fixture
 def told(monkeypatch):
     """What is packed, and waited for, in their order."""
     steps, pack_into = [], torch_tensors.pack_into
 
     @contextlib.contextmanager
-    def between_reads(memory):
+    def between_reads(*_):
         steps.append("readers are done")
         yield
         steps.append("it is written")
@@ -75,18 +83,18 @@ def test_what_recorded_graphs_read_is_packed_between_reads(told, monkeypatch):
 
 def test_the_host_waits_for_readers_and_for_what_it_wrote(monkeypatch):
     steps, is_recorded = [], [False]
-    memory = SimpleNamespace(is_cuda=True, device="cuda:0")
-    stream = SimpleNamespace(synchronize=lambda: steps.append("this stream"))
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: steps.append(device))
+    memory = [SimpleNamespace(device=torch.device("cuda", index)) for index in (1, 0, 1)]
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: steps.append(device.index))
+    stream = SimpleNamespace(synchronize=lambda: steps.append("a stream"))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: is_recorded[0])
-    with torch_tensors.between_reads(memory):
+    with torch_tensors.between_reads(*memory):
         steps.append("pack")
-    assert steps == ["cuda:0", "pack", "this stream"]
+    assert steps == [0, 1, "pack", "a stream", "a stream"]
     is_recorded[0] = True
-    with torch_tensors.between_reads(memory), torch_tensors.between_reads(torch.empty(1)):
+    with torch_tensors.between_reads(*memory), torch_tensors.between_reads(torch.empty(1)):
         pass
-    assert len(steps) == 3
+    assert len(steps) == 5
 
 
 def test_of_two_threads_one_packs(monkeypatch):
@@ -99,12 +107,73 @@ def test_of_two_threads_one_packs(monkeypatch):
 
     monkeypatch.setattr(folding, "pack_into", slowly)
     w.mul_(2)
-    threads = [threading.Thread(target=graph.refresh, args=((w, bias),)) for graph in graphs]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    side_by_side(*[lambda graph=graph: graph.refresh((w, bias)) for graph in graphs])
     assert len(packed) == 1 and all(graph.hold((w, bias)) for graph in graphs)
+
+
+def test_of_two_threads_one_packs_what_recorded_graphs_read(monkeypatch):
+    w, packed = weights()[0], []
+    entry = SimpleNamespace(bias=None, memory=torch.empty(1), convolution=None, holds_for=lambda *_: hasattr(entry, "of_w"))
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    monkeypatch.setattr(torch_tensors.PACKS, "recorded", lambda _: [entry])
+    monkeypatch.setattr(torch_tensors, "pack_into", lambda *_: (packed.append(1), time.sleep(0.05)))
+    side_by_side(*[lambda: torch_tensors.renew(w)] * 2)
+    assert len(packed) == 1
+
+
+class Copied:
+    """Stands for a fold: a copy of the input at that place."""
+
+    def __init__(self, at, renews=lambda: None):
+        self.places, self.fits, self.renews = (at, *[None] * 5), lambda _: None, renews
+
+    def of(self, inputs):
+        return (inputs[self.places[0]].clone(),)
+
+    def renew(self, memory, inputs):
+        self.renews()
+
+
+def test_who_packs_on_one_device_waits_for_no_other_device():
+    """One device's work may wait, in a collective, for what is launched on another one behind packing there."""
+    launched, begun, ended = threading.Event(), threading.Event(), []
+    renews = lambda: (begun.set(), ended.append(launched.wait(5))), launched.set
+    w = torch.zeros(4), torch.zeros(4, device="meta")
+    graphs = [Folded([Copied(0, what)], (one,)) for what, one in zip(renews, w)]
+    for one in w:
+        one.add_(1)
+    side_by_side(lambda: graphs[0].refresh(w[:1]), lambda: begun.wait() and graphs[1].refresh(w[1:]))
+    assert ended == [True]
+
+
+def test_all_devices_of_a_graph_are_waited_for(monkeypatch):
+    waited, w = [], (torch.zeros(4), torch.zeros(4, device="meta"))
+    graph = Folded([Copied(0), Copied(1)], w)
+    monkeypatch.setattr(folding, "between_reads", lambda *them: waited.extend(them) or contextlib.nullcontext())
+    w[1].add_(1)
+    assert graph.refresh(w) and {one.device.type for one in waited} == {"cpu", "meta"}
+    graph._sources = lambda _: [SimpleNamespace(is_cuda=is_cuda) for is_cuda in (False, True)]  # a GPU's is not the first
+    graph.hold = lambda _: False
+    monkeypatch.setattr(folding, "_capturing", lambda: True)
+    del waited[:]
+    assert graph.refresh(w) and not waited  # left to who records
+
+
+def test_nobody_finds_weights_that_are_not_written_yet(monkeypatch):
+    """Others' calls look without a lock, and launch."""
+    w, bias = weights()
+    first, second = two_graphs(w, bias)
+    found = []
+
+    @contextlib.contextmanager
+    def between_reads(*_):
+        yield
+        found.extend(graph.hold((w, bias)) for graph in (first, second))
+
+    monkeypatch.setattr(folding, "between_reads", between_reads)
+    w.mul_(2)
+    first.refresh((w, bias))
+    assert found == [False, False] and first.hold((w, bias))
 
 
 @pytest.mark.parametrize("may_run_twice", [False, True])

@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import os
-import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ..convolution import Convolution
-from ..tensors import allowed_precision, between_reads, pack_into
+from ..tensors import allowed_precision, alone, between_reads, pack_into
 from .watched import Watched
 
 __all__ = ["Fold", "Folded", "Packing", "as_allowed", "folded", "refreshing"]
@@ -39,27 +37,15 @@ class _Shared:
     def holds(self, sources: tuple[Tensor, ...]) -> bool:
         return self.watched is not None and self.watched.hold(sources)
 
-    def note(self, sources: tuple[Tensor, ...], own: Folded) -> None:
-        """The weights were packed again, of these sources: the other graphs look again in their next call."""
-        try:
-            self.watched = Watched(sources)
-        except RuntimeError:  # of tensors that were made in inference mode
-            self.watched = None
+    def note(self, watched: Watched | None, own: Folded) -> None:
+        """The weights were packed again, of these: the other graphs look again in their next call."""
+        self.watched = watched
         for graph in self.graphs:
             if graph is not own:
                 graph.look_again()
 
 
 _shared: dict[Any, _Shared] = {}  # by what they are packed of, as long as one graph lives
-_writing = threading.Lock()  # of two threads one packs, and the other one finds it done
-
-
-def _after_fork() -> None:
-    global _writing
-    _writing = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_after_fork)
 
 
 def _scale(variance: Tensor | None, gamma: Tensor | None, eps: float) -> Tensor | None:
@@ -229,8 +215,9 @@ class Folded:
             """Memory of its own, since renewing writes to it: a bias that is float32 already comes back as it is."""
             return memory.clone() if memory is not None and id(memory) in own else memory
 
-        self._watched: Watched | _Changed | None = self._watch(inputs)  # before, so that a change meanwhile is seen by the next call
-        with self._writes(inputs):
+        # Before, so that a change meanwhile is seen by the next call.
+        self._watched: Watched | _Changed | None = _watch(self._sources(inputs), self._counters)
+        with self._alone(inputs), between_reads(*self._sources(inputs)):
             self.tensors: list[Any] = [tuple(map(apart, fold.of(inputs))) for fold in folds]
             self.fits = _fit(folds, inputs)
         self._shared = [getattr(memory[0], "shared", None) for memory in self.tensors]
@@ -252,28 +239,32 @@ class Folded:
         answer is True, it does not hold yet."""
         if self.hold(inputs):
             return False
-        recorded = self._sources(inputs)[0].is_cuda and _capturing()
+        recorded = any(source.is_cuda for source in self._sources(inputs)) and _capturing()
         if recorded and self.is_known:
             return True
-        with self._writes(inputs):
+        with self._alone(inputs):
             if self.hold(inputs):  # by now: another thread was faster
                 return True
-            watched = self._watch(inputs)
-            for fold, memory, shared in zip(self.folds, self.tensors, self._shared):
-                if shared is None:
-                    fold.renew(memory, inputs)
-                elif not shared.holds(sources := fold.sources(inputs)):  # type: ignore[union-attr]
-                    fold.renew(memory, inputs)
-                    shared.note(sources, self)
-            if not recorded:  # which takes no question to the device
-                self.fits = _fit(self.folds, inputs)
+            watched = _watch(self._sources(inputs), self._counters)
+            packed: list[tuple[_Shared, Watched | None]] = []
+            with between_reads(*self._sources(inputs)):
+                for fold, memory, shared in zip(self.folds, self.tensors, self._shared):
+                    if shared is None:
+                        fold.renew(memory, inputs)
+                    elif not shared.holds(sources := fold.sources(inputs)):  # type: ignore[union-attr]
+                        packed.append((shared, _watch(sources)))
+                        fold.renew(memory, inputs)
+                if not recorded:  # which takes no question to the device
+                    self.fits = _fit(self.folds, inputs)
+            for shared, of in packed:  # now that they are written: who looks takes no lock
+                shared.note(of, self)
             self._watched = watched
         return True
 
     @contextlib.contextmanager
-    def _writes(self, inputs: Sequence[Any]) -> Iterator[None]:
-        """Surrounds writes to what is kept, for calls in any mode, on any stream."""
-        with _writing, torch.inference_mode(False), torch.no_grad(), between_reads(self._sources(inputs)[0]):
+    def _alone(self, inputs: Sequence[Any]) -> Iterator[None]:
+        """Surrounds the look at what is kept and the writes to it, for calls in any mode."""
+        with alone(*self._sources(inputs)), torch.inference_mode(False), torch.no_grad():
             yield
 
     @property
@@ -282,11 +273,13 @@ class Folded:
         mode."""
         return self._watched is not None
 
-    def _watch(self, inputs: Sequence[Any]) -> Watched | None:
-        try:
-            return Watched(self._sources(inputs), self._counters)
-        except RuntimeError:
-            return None
+
+def _watch(tensors: tuple[Tensor, ...], counters: Sequence[Tensor] = ()) -> Watched | None:
+    """None for tensors that were made in inference mode."""
+    try:
+        return Watched(tensors, counters)
+    except RuntimeError:
+        return None
 
 
 def _fit(folds: Sequence[Fold | Packing], inputs: Sequence[Any]) -> bool:
