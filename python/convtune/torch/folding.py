@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import logging
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,7 +22,12 @@ from .watched import Watched
 
 __all__ = ["Fold", "Folded", "Packing", "as_allowed", "folded", "refreshing"]
 
+_log = logging.getLogger("convtune")
 _capturing: Any = getattr(torch._C, "_cuda_isCurrentStreamCapturing", lambda: False)
+_RECORDED_TOO_EARLY = (
+    "a CUDA graph is recorded between a change of weights and the call that packs them: every replay runs PyTorch's own "
+    "uncompiled operators. Call the model once behind the change, and record the graph then"
+)
 _HALF_AN_ULP = 2.0**-11  # half an ulp of float16
 
 
@@ -299,6 +305,8 @@ def refreshing(
     def follow(*inputs: Any) -> Any:
         """Behind a change of weights."""
         stale = folded.is_known and not folded.hold(inputs)
+        if stale:
+            _log.warning(_RECORDED_TOO_EARLY)
         return (original if stale or not folded.fits else compiled)(*inputs)
 
     def run(*inputs: Any) -> Any:
