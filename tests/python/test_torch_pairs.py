@@ -106,6 +106,22 @@ def test_weights_of_weight_norm_for_any_batch(graphs):
         near(model, x, fast(x))
 
 
+@pytest.mark.parametrize("own, used", [(torch.float32, torch.bfloat16), (torch.bfloat16, torch.float32)])
+def test_weight_norm_of_what_is_converted(own, used):
+    """The filter is computed in the converted type, and not packed as its parameters'."""
+
+    class Converted(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.direction, self.magnitude = nn.Parameter(rows(8, 8, 3, dtype=own)), nn.Parameter(rows(8, 1, 1, dtype=own) + 2)
+
+        def forward(self, x):
+            return functional.conv1d(x, torch._weight_norm(self.direction.to(used), self.magnitude.to(used), 0), padding=1)
+
+    model, x = Converted().eval().requires_grad_(False), rows(dtype=used)
+    near(model, x, compiled(model, x)[1])
+
+
 class Odd(nn.Module):
     """A step that differs from one by what `way` says."""
 
@@ -171,6 +187,30 @@ class Halved(nn.Module):
         alpha = x.mean((0, 2), keepdim=True) if self.way == "of x" else self.one
         y = first(x + (alpha * x).sin().square() / (alpha + 1e-9))
         return x + second(y + (alpha * y).sin().square() / (alpha + 1e-9))
+
+
+@pytest.mark.parametrize("found, change", [
+    (1, lambda alpha: alpha.view(1, 8).t().float().to(torch.bfloat16)), (1, lambda alpha: alpha[None, :, None].transpose(0, 2)),
+    (0, lambda alpha: alpha.view(2, 4).t().reshape(1, 8, 1)),
+    (0, lambda alpha: alpha.to(torch.int32).to(torch.bfloat16)[None, :, None]),
+    (0, lambda alpha: alpha.view(2, 2, 2).permute(2, 1, 0).reshape(8, 1)),
+], ids=["turned alone", "alone among axes", "turned", "rounded", "axes turned"])  # fmt: skip
+def test_numbers_of_a_snake_in_another_order_or_rounded(graphs, found, change):
+    class Changed(Unit):
+        def __init__(self):
+            super().__init__()
+            self.alpha = nn.Parameter(torch.linspace(1.0, 4.5, 8))
+
+        def forward(self, x):
+            alpha, y = change(self.alpha), x
+            for convolution in (self.layers[1], self.layers[3]):
+                y = convolution(y + (alpha * y).sin().square() / (alpha + 1e-9))
+            return x + y
+
+    model, x = made(nn.Sequential(nn.Conv1d(8, 8, 1), Changed())), rows()
+    _, y = compiled(model, x)
+    assert count(graphs[-1]) == found
+    near(model, x, y)
 
 
 @pytest.mark.parametrize("way", ["of x", "one"])

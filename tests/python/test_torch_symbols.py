@@ -125,3 +125,35 @@ def test_numbers_are_still_checked():
     for call in (compiled, lambda x: convtune.conv2d(x, torch.ones(1, 1, 3, 3), stride=1.5)):
         with pytest.raises(Exception, match="stride"):
             call(x)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_slope_that_is_a_symbol():
+    """Of a function that is called with another slope PyTorch makes a graph for any: the activation stays a node of it."""
+    conv = torch.nn.Conv1d(8, 8, 3, padding=1).eval().requires_grad_(False)
+
+    def step(x, slope):
+        return F.leaky_relu(conv(x), slope)
+
+    fast = torch.compile(step, backend="convtune", options={"convtune.force": True})
+    x = torch.randn(2, 8, 40, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        for slope in (0.1, 0.2, 0.3, 0.3):
+            assert torch.allclose(fast(x, slope), step(x, slope), atol=1e-5)
+
+
+def test_a_slope_in_a_graph_for_any_size():
+    class Leaky(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.act = torch.nn.Conv1d(8, 8, 3, padding=1), torch.nn.LeakyReLU(0.1)
+
+        def forward(self, x):
+            return self.act(self.conv(x))
+
+    model = Leaky().eval().requires_grad_(False)
+    fast = torch.compile(model, backend="convtune", dynamic=True, options={"convtune.force": True})
+    x = torch.randn(2, 8, 40, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        for rows in (x, x[:, :, :17], x[:1]):
+            assert torch.allclose(fast(rows), model(rows), atol=1e-5)

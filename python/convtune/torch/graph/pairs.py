@@ -19,11 +19,12 @@ from .patterns import Chain, Weights, activation_of_node, aten
 __all__ = ["PairChain", "pair_chains", "rewrite_pair"]
 
 _HALF = {torch.float16: "f16", torch.bfloat16: "bf16"}
-# Nodes that give the numbers of a tensor of a number for each channel in another shape, order of axes or type.
-_SAME_NUMBERS = (
+# Nodes that give the numbers of a tensor in another shape.
+_RESHAPED = (
     aten.view.default, aten._unsafe_view.default, aten.reshape.default, aten.alias.default, aten.clone.default,
-    aten.unsqueeze.default, aten.squeeze.dim, aten.transpose.int, aten.permute.default, aten._to_copy.default, aten.t.default,
+    aten.unsqueeze.default, aten.squeeze.dim,
 )  # fmt: skip
+_TURNED = (aten.transpose.int, aten.permute.default, aten.t.default)
 
 
 @dataclass
@@ -76,6 +77,16 @@ def _either(node: Any, target: Any) -> Iterator[tuple[Any, Any, int]]:
         yield node.args[1], node.args[0], 1
 
 
+def _keeps_numbers(node: Node) -> bool:
+    """True where the node gives the numbers of its first argument in their order, in another shape or floating type."""
+    source: Any = node.args[0] if node.args and isinstance(node.args[0], Node) else None
+    if node.target is aten._to_copy.default:
+        return source.meta["val"].device == node.meta["val"].device and node.meta["val"].dtype.is_floating_point  # type: ignore[no-any-return]
+    if node.target in _TURNED:
+        return sum(size > 1 for size in source.meta["val"].shape) <= 1
+    return node.target in _RESHAPED
+
+
 def _number(node: Any, channels: int, weights: Weights) -> tuple[int, bool] | None:
     """The place among the graph's inputs of what gives a number for each channel, along the axis before the last one, and whether
     the exponential of it is meant."""
@@ -86,7 +97,7 @@ def _number(node: Any, channels: int, weights: Weights) -> tuple[int, bool] | No
     while isinstance(node, Node) and weights.place(node) is None:
         if node.target is aten.exp.default and not is_log:
             is_log = True
-        elif node.target not in _SAME_NUMBERS or node.args[0].meta["val"].numel() != channels:  # type: ignore[union-attr]
+        elif not _keeps_numbers(node) or node.args[0].meta["val"].numel() != channels:  # type: ignore[union-attr]
             return None
         node = node.args[0]
     place = weights.place(node)

@@ -110,7 +110,8 @@ def activation_of_node(node: Node) -> str:
     if target is aten.gelu.default:
         return {"none": "gelu_erf", "tanh": "gelu_tanh"}.get(str(kwargs.get("approximate", "none")), "")
     if target is aten.leaky_relu.default:
-        return activation_text("leaky_relu", (float((*args, 0.01)[1]),))
+        slope = (*args, 0.01)[1]
+        return activation_text("leaky_relu", (float(slope),)) if isinstance(slope, (int, float)) else ""  # else a symbol
     if target in (aten.hardtanh.default, aten.clamp.default, aten.clamp_min.default):
         default = -1.0 if target is aten.hardtanh.default else None
         low = args[1] if len(args) > 1 else kwargs.get("min", default)
@@ -131,17 +132,19 @@ class Weights:
         self._places = {node: at for at, node in enumerate(inputs) if is_static(at)}
 
     def place(self, node: Any) -> int | None:
-        """The node's place among the inputs, seen through a conversion to another type; None for other nodes."""
+        """The node's place among the inputs, seen through a conversion to another floating type; None for other nodes."""
         if isinstance(node, Node) and node.target is aten._to_copy.default and set(node.kwargs) == {"dtype"}:
-            node = node.args[0]
+            node = node.args[0] if node.kwargs["dtype"].is_floating_point else None  # type: ignore[union-attr]
         return self._places.get(node)
 
     def are_static(self, *nodes: Any) -> bool:
         return all(node is None or self.place(node) is not None for node in nodes)
 
     def of_weight(self, node: Any) -> tuple[int, ...] | None:
-        """The place of a weight; of one that weight_norm computes, those of its direction and its magnitude; None for others."""
-        found = [self.place(one) for one in normed_weight(node) or (node,)]
+        """The place of a weight; of one that weight_norm computes, those of its direction and its magnitude, which nothing converts,
+        since the filter is computed in their type; None for others."""
+        normed = normed_weight(node)
+        found = [self.place(node)] if normed is None else [self._places.get(one) for one in normed]
         return None if None in found else tuple(found)  # type: ignore[arg-type]
 
 
