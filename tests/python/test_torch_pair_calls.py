@@ -81,10 +81,78 @@ def test_a_call_records_gradients():
     assert all(one.grad is not None and one.grad.abs().sum() > 0 for one in (x, first, second))
 
 
+@pytest.fixture
+def taken(monkeypatch):
+    """The kernel of the CPU in the place of a GPU's: steps that it computed."""
+    seen = []
+
+    def pair_for(x, first, second, dilation, slope):
+        seen.append(x)
+        return Pair(PairProblem(*x.shape, first.shape[2], dilation, second.shape[2], "bf16", slope), "cpu")
+
+    monkeypatch.setattr(pairs, "_pair_for", pair_for)
+    monkeypatch.setattr(pairs, "_has_kernels", lambda x: x.dtype is torch.bfloat16)
+    return seen
+
+
+@pytest.mark.parametrize("shape", [(8,), (8, 1), (1, 8, 1)])
+@pytest.mark.parametrize("by_kernel", [False, True])
+def test_numbers_of_a_snake_in_any_shape(request, shape, by_kernel):
+    taken = request.getfixturevalue("taken") if by_kernel else []
+    x, first, second = rows(8, 8, 12), rows(8, 8, 3), rows(8, 8, 3)
+    flat = [torch.linspace(0.5, 4, 8), torch.linspace(2, 0.5, 8)]
+    exact = x.double()
+    for weight in (first, second):
+        alpha, scale = (one.double()[:, None] for one in flat)
+        exact = functional.conv1d(exact + scale * (alpha * exact).sin().square(), weight.double(), padding=1)
+    exact = exact + x.double()
+    snake = [one.view(shape) for one in flat]
+    y = residual_pair1d(x, first, second, first_snake=snake, second_snake=snake)
+    assert len(taken) == by_kernel and float((y.double() - exact).norm() / exact.norm()) < 0.05
+
+
+def test_the_kernel_is_for_ordinary_tensors(taken):
+    """Gradients in forward mode, transforms and modes are PyTorch's."""
+    from torch.autograd import forward_ad
+    from torch.utils.flop_counter import FlopCounterMode
+
+    x, first, second = rows(), rows(8, 8, 3), rows(8, 8, 3)
+
+    def step(x, first=first):
+        return residual_pair1d(x, first, second, slope=0.1)
+
+    y = step(x)
+    assert len(taken) == 1
+    with forward_ad.dual_level():
+        assert forward_ad.unpack_dual(step(forward_ad.make_dual(x, x))).tangent is not None
+    value, tangent = torch.func.jvp(step, (x,), (x,))
+    assert tangent.norm() > 0 and torch.allclose(value.float(), y.float(), atol=0.05, rtol=0.05)
+    assert torch.vmap(step)(x[:, None]).shape == (2, 1, 8, 40)
+    assert torch.func.grad(lambda first: step(x, first).float().sum())(first).norm() > 0
+    with FlopCounterMode(display=False) as counter:
+        step(x)
+    assert counter.get_total_flops() == 2 * 2 * 40 * 64 * 6 and len(taken) == 1
+    step(x)
+    assert len(taken) == 2
+
+
+@pytest.mark.parametrize("own, others", [(torch.float32, torch.float32), (torch.bfloat16, torch.float32), (torch.float32, torch.bfloat16)])
+@pytest.mark.parametrize("how", ["leaky", "snake"])
+def test_a_call_under_autocast(taken, own, others, how):
+    x, first, second, bias = rows(dtype=own), *(rows(*shape, dtype=others) for shape in ((8, 8, 3), (8, 8, 3), (8,)))
+    snake = rows(8, dtype=torch.float32) + 1.5, rows(8, dtype=torch.float32) + 1.5
+    words = {"slope": 0.1} if how == "leaky" else {"first_snake": snake, "second_snake": snake}
+    with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
+        y = residual_pair1d(x, first, second, bias, **words)
+    exact = residual_pair1d(*(one.double() for one in (x, first, second, bias)), **words)
+    assert y.dtype is torch.bfloat16 and not taken and float((y.double() - exact).norm() / exact.norm()) < 0.02
+
+
 @pytest.mark.parametrize("wrong", [
     dict(x=[1]), dict(x=rows(8, 40)), dict(first=rows(8, 8, 4)), dict(second=rows(8, 4, 3)), dict(first_bias=rows(7)), dict(dilation=0),
     dict(dilation=True), dict(slope=None), dict(first_snake=(rows(8), rows(8))), dict(slope=None, first_snake=(rows(8), rows(8))),
     dict(slope=None, first_snake=(rows(8), rows(7)), second_snake=(rows(8), rows(8))), dict(second=rows(8, 8, 3).float()),
+    dict(slope="0.1"), dict(slope=True), dict(slope=None, first_snake=1, second_snake=1), dict(slope=None, first_snake=rows(2, 8), second_snake=2),
 ])  # fmt: skip
 def test_wrong_calls(wrong):
     with pytest.raises(convtune.InvalidArgument):

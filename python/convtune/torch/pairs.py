@@ -23,6 +23,7 @@ from ..tensors import check_like
 from .folding import Fold
 from .layout import copied, empty, lies
 from .native import OF_PLAN, define
+from .ordinary import is_ordinary, is_transformed
 from .run import fingerprint, refuse_in_capture
 
 __all__ = ["PairFold", "Snake", "pack_pair", "pair1d_packed", "pair_line", "pair_of", "planned_pair", "residual_pair1d"]
@@ -169,7 +170,7 @@ pair1d_packed: Any = define("pair1d_packed(Tensor x, Tensor packed, str plan) ->
 def _activated(x: Tensor, slope: float | None, snake: Sequence[Tensor] | None) -> Tensor:
     if snake is None:
         return torch.nn.functional.leaky_relu(x, slope)  # type: ignore[arg-type]
-    alpha, scale = (one.to(x.dtype)[:, None] for one in snake)
+    alpha, scale = (one.to(x.dtype).reshape(-1, 1) for one in snake)
     return x + scale * (alpha * x).sin().square()
 
 
@@ -185,12 +186,8 @@ def _two(
     return conv1d(y, second, second_bias, padding=second.shape[2] // 2, residual=x)  # type: ignore[no-any-return]
 
 
-def _check(
-    x: Any, weights: Sequence[Any], biases: Sequence[Any], dilation: Any, slope: Any, snakes: Sequence[Any]
-) -> None:  # fmt: skip
+def _check_tensors(x: Tensor, weights: Sequence[Any], biases: Sequence[Any]) -> None:
     """Raises InvalidArgument."""
-    if not isinstance(x, Tensor) or x.dim() != 3:
-        raise InvalidArgument("x must be a PyTorch tensor (N, C, L)")
     c = x.shape[1]
     for name, w in zip(("first", "second"), weights):
         check_like(w, name, x)
@@ -201,13 +198,21 @@ def _check(
             check_like(bias, name, x)
             if bias.shape != (c,):
                 raise InvalidArgument(f"{name} has the shape {tuple(bias.shape)}; it must be ({c},)")
+
+
+def _check_numbers(x: Tensor, dilation: Any, slope: Any, snakes: Sequence[Any]) -> None:
+    """Raises InvalidArgument."""
+    c = x.shape[1]
     if isinstance(dilation, bool) or not isinstance(dilation, int) or dilation < 1:
         raise InvalidArgument(f"dilation is {dilation!r}; it is a whole number of at least 1")
+    if slope is not None and (isinstance(slope, bool) or not isinstance(slope, (int, float))):
+        raise InvalidArgument(f"slope is {slope!r}; it is a number")
     if (slope is None) != all(one is not None for one in snakes) or (slope is not None and any(one is not None for one in snakes)):
         raise InvalidArgument("a step has either slope=, of a leaky ReLU in front of both, or first_snake= and second_snake=")
     for name, snake in zip(("first_snake", "second_snake"), snakes):
         if snake is not None:
-            if len(snake) != 2 or any(not isinstance(one, Tensor) or one.numel() != c or one.device != x.device for one in snake):
+            is_two = isinstance(snake, (tuple, list)) and len(snake) == 2
+            if not is_two or any(not isinstance(one, Tensor) or one.numel() != c or one.device != x.device for one in snake):
                 raise InvalidArgument(f"{name} is (alpha, scale): two tensors of {c} numbers on x's device")
 
 
@@ -231,6 +236,19 @@ def _pair_for(x: Tensor, first: Tensor, second: Tensor, dilation: int, slope: fl
     return found[0]  # type: ignore[no-any-return]
 
 
+def _has_kernels(x: Tensor) -> bool:
+    return x.is_cuda and x.dtype in _TYPES and x.numel() > 0
+
+
+def _takes_kernel(tensors: Sequence[Tensor | None]) -> bool:
+    """True of an eager call that records no gradients, of ordinary tensors, as convtune's other calls count them."""
+    if torch.compiler.is_compiling() or is_transformed():
+        return False
+    given = [one for one in tensors if one is not None]
+    recorded = torch.is_grad_enabled() and any(one.requires_grad for one in given)
+    return not recorded and all(is_ordinary(one, one, None) for one in given)
+
+
 def residual_pair1d(
     x: Tensor, first: Tensor, second: Tensor, first_bias: Tensor | None = None, second_bias: Tensor | None = None, *,
     dilation: int = 1, slope: float | None = None, first_snake: Sequence[Tensor] | None = None,
@@ -244,13 +262,19 @@ def residual_pair1d(
 
     The kernel is for half precision on GPUs of compute capability 9.0; weights are packed in each call, and y's channels come last
     in memory. Everything else, and what records gradients, are two convolutions, with the same answer but for rounding: between
-    them the kernel rounds once, behind the activation. Raises InvalidArgument for tensors that do not fit each other."""
-    weights, snakes = (first, second), (first_snake, second_snake)
-    _check(x, weights, (first_bias, second_bias), dilation, slope, snakes)
+    them the kernel rounds once, behind the activation. y has x's type. Under autocast it is two
+    convolutions as well, y has autocast's type, and tensors may be of several. Raises InvalidArgument for tensors that do not fit
+    each other."""
+    snakes = first_snake, second_snake
+    if not isinstance(x, Tensor) or x.dim() != 3:
+        raise InvalidArgument("x must be a PyTorch tensor (N, C, L)")
+    _check_numbers(x, dilation, slope, snakes)
+    if torch.is_autocast_enabled(x.device.type):
+        return _two(x, first, first_bias, second, second_bias, dilation, slope, snakes)
+    _check_tensors(x, (first, second), (first_bias, second_bias))
     tensors = [x, first, second, first_bias, second_bias, *(one for snake in snakes if snake is not None for one in snake)]
-    recorded = torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in tensors)
     pair = None
-    if x.is_cuda and x.dtype in _TYPES and x.numel() and not recorded and not torch.compiler.is_compiling():
+    if _has_kernels(x) and _takes_kernel(tensors):
         pair = _pair_for(x, first, second, dilation, slope)
     if pair is None:
         return _two(x, first, first_bias, second, second_bias, dilation, slope, snakes)
