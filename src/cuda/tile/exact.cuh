@@ -30,10 +30,10 @@ __device__ __forceinline__ float exact_sum(const ConvExtents& a, const Taps& tap
 template <auto config>
 struct PreparedTaps {
   const float* packed;
-  long long first;
+  int filter;
   __device__ __forceinline__ float operator[](int tap) const {
     constexpr auto kOrder = sources<config>();
-    return load_element<config.conv.x_type>(packed, kOrder.half_of(first + tap));
+    return load_element<config.conv.x_type>(packed, kOrder.half_of(filter, tap));
   }
 };
 
@@ -41,7 +41,7 @@ template <auto config>
 __device__ __forceinline__ auto exact_taps(const float* __restrict__ packed, int filter) {
   const long long first = static_cast<long long>(filter) * config.conv.taps();
   if constexpr (config.packed().weights == 0)
-    return PreparedTaps<config>{packed, first};
+    return PreparedTaps<config>{packed, filter};
   else
     return packed + config.packed().exact_at() + first;
 }

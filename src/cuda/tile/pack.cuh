@@ -68,6 +68,15 @@ __device__ constexpr Deal deal() {
   return {};
 }
 
+// How far apart the weights of a unit are, where all units are whole ones or zeros: else 0.
+template <auto config>
+__device__ constexpr int apart() {
+  if constexpr (requires { config.weights().apart(); })
+    return config.weights().apart();
+  else
+    return 0;
+}
+
 // Weights of half precision, two a word, the one of the lower index in its lower half: source_of() speaks of
 // halves. A thread packs 16 bytes. What stands behind them is widened to floats.
 template <auto config>
@@ -88,11 +97,19 @@ __device__ __forceinline__ void pack_halves(const void* __restrict__ w, const vo
   using Index = typename IndexThat<(kAt.prepared < 1LL << 31)>::Fits;
   const auto unit = static_cast<Index>(kDeal.unit_of(static_cast<Index>(thread), kUnits));
   unsigned halves[8] = {}, words[4];  // all are loaded before one is looked at
+  const auto* const from = static_cast<const unsigned short*>(w);
+  constexpr int kApart = apart<config>();
+  if constexpr (kApart > 0) {
+    const long long first = kSources.source_of(8LL * unit);
 #pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    const long long source = kSources.source_of(static_cast<long long>(8 * unit | i));
-    if (source < 0) continue;
-    halves[i] = static_cast<const unsigned short*>(w)[source];
+    for (int i = 0; i < 8; ++i)
+      if (first >= 0) halves[i] = from[first + i * kApart];
+  } else {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const long long source = kSources.source_of(static_cast<long long>(8 * unit | i));
+      if (source >= 0) halves[i] = from[source];
+    }
   }
   bool finite = true;
 #pragma unroll

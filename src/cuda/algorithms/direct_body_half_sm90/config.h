@@ -362,7 +362,10 @@ struct DirectBodyHalfSm90 {
             .tile_weights = tile_weights()};
   }
   constexpr long long source_of(long long i) const { return weights().source_of(i); }
-  constexpr long long half_of(long long weight) const { return weights().half_of(weight); }
+  constexpr long long half_of(long long weight) const {
+    const int all = conv.taps();
+    return weights().half_of(static_cast<int>(weight / all), static_cast<int>(weight % all));
+  }
 
   // Tells whether the kernel compiles without spilling and an SM can hold a block of it.
   constexpr bool valid(long long smem_per_block) const {

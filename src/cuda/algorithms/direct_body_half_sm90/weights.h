@@ -26,6 +26,7 @@ struct BodyWeights {
           if (left-- == 0) return first + row * columns + column;
     return 0;
   }
+  constexpr int apart() const { return folded == 1 && depth % 8 == 0 ? taps : 0; }  // those of a piece
   constexpr long long source_of(long long i) const {
     const int row = static_cast<int>(i / channels % filters);
     const auto whole = static_cast<int>(i / (filters * channels));  // steps of all tiles
@@ -38,13 +39,11 @@ struct BodyWeights {
            tap_of(step % taps) * folded + channel / group_channels;
   }
 
-  // The place of a weight: the inverse of source_of().
-  constexpr long long half_of(long long weight) const {
-    const int in_filter = static_cast<int>(weight % (1LL * group_channels * taps * folded));
-    const long long whole = weight / (1LL * group_channels * taps * folded);
-    const int filter = static_cast<int>(whole % group_filters), row = filter % filters;
-    const int channel = in_filter % folded * group_channels + in_filter / (taps * folded);
-    const int tap = in_filter / folded % taps;
+  // The place of a filter's weight: the inverse of source_of().
+  constexpr long long half_of(int whole, int weight) const {
+    const int filter = whole % group_filters, row = filter % filters;
+    const int channel = weight % folded * group_channels + weight / (taps * folded);
+    const int tap = weight / folded % taps;
     int step = row_phases * column_phases == 1 ? tap : 0;
     while (tap_of(step) != tap) ++step;
     step += channel / channels * taps;

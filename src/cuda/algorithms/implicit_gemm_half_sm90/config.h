@@ -2,6 +2,7 @@
 // it): problem, choices, and what follows from them, shared by the kernel and by the host that plans it.
 #pragma once
 
+#include "cuda/algorithms/implicit_gemm_half_sm90/order.h"
 #include "cuda/tile/any_batch.h"
 #include "cuda/tile/arithmetic.h"
 #include "cuda/tile/conv_extents.h"
@@ -69,13 +70,10 @@ struct ImplicitGemmHalfSm90 {
   }
   static constexpr int kMostSharing = 4, kLargeInput = 24 << 20;  // bytes
 
-  // ---- A tile, and the order in which clusters take tiles: filter blocks of the same pixels follow each
-  // other, so that one finds in L2 what another has read. Blocks of a cluster have neighbouring pixels ----
+  // ---- A tile, and the order in which clusters take tiles (order.h) ----
   constexpr int tile_rows() const { return 64 * row_blocks * (ping_pong ? 1 : consumers); }
   constexpr int group_blocks() const { return ceil_div(conv.group_filters(), filters); }
   constexpr int filter_blocks() const { return conv.groups * group_blocks(); }
-  // With a cache a tile is of one frame, since its taps read the cache or x, and the last of a frame may have
-  // fewer pixels.
   constexpr int frame_pixels() const { return conv.p * conv.q; }
   constexpr int frame_tiles() const { return ceil_div(frame_pixels(), tile_rows()); }
   constexpr long long row_tiles() const {
@@ -85,24 +83,23 @@ struct ImplicitGemmHalfSm90 {
     return ceil_div(row_tiles(), cluster) * filter_blocks();
   }  // per cluster
   constexpr int cluster_blocks() const { return cluster * split; }
-  constexpr int group(int tile) const {
-    return conv.groups == 1 ? 0 : tile % filter_blocks() / group_blocks();
+  constexpr HalfGemmTiles tile_order() const {
+    return {.filter_blocks = filter_blocks(),
+            .group_blocks = group_blocks(),
+            .group_filters = conv.group_filters(),
+            .filters = filters,
+            .cluster = cluster,
+            .rows = tile_rows(),
+            .frame_tiles = frame_tiles(),
+            .frame_pixels = frame_pixels(),
+            .one_group = conv.groups == 1,
+            .shares_sums = split > 1,
+            .of_frames = cache > 0};
   }
-  constexpr int first_filter(int tile) const {
-    return group(tile) * conv.group_filters() + tile % group_blocks() * filters;
-  }
-  constexpr int end_filter(int tile) const {  // for the group
-    return (group(tile) + 1) * conv.group_filters();
-  }
-  constexpr int first_pixel(int tile, int rank) const {
-    const int at = tile / filter_blocks() * cluster + (split > 1 ? 0 : rank);
-    return cache > 0 ? at / frame_tiles() * frame_pixels() + at % frame_tiles() * tile_rows()
-                     : at * tile_rows();
-  }
-  constexpr int end_pixel(int first) const {  // for the tile that begins there
-    const int all = static_cast<int>(pixels());
-    return cache > 0 ? lesser((first / frame_pixels() + 1) * frame_pixels(), all) : all;
-  }
+  constexpr int group(int tile) const { return tile_order().group(tile); }
+  constexpr int first_filter(int tile) const { return tile_order().first_filter(tile); }
+  constexpr int end_filter(int tile) const { return tile_order().end_filter(tile); }
+  constexpr int first_pixel(int tile, int rank) const { return tile_order().first_pixel(tile, rank); }
   constexpr int threads() const { return 128 * (consumers + 1); }
   constexpr int sums() const { return row_blocks * filters / 2; }  // registers of a thread
 
@@ -119,15 +116,19 @@ struct ImplicitGemmHalfSm90 {
     return {at.image, at.frame * conv.stride_d - conv.pad_front, at.row * conv.stride_h - conv.pad_top,
             at.column * conv.stride_w - conv.pad_left};
   }
-  constexpr int tap_frame(int step) const {
-    return step / channel_blocks() / (conv.r * conv.s) * conv.dilation_d;
+  constexpr HalfGemmSteps step_order() const {
+    return {.channels = channels,
+            .channel_blocks = channel_blocks(),
+            .frames = conv.t,
+            .rows = conv.r,
+            .columns = conv.s,
+            .dilation_d = conv.dilation_d,
+            .dilation_h = conv.dilation_h,
+            .dilation_w = conv.dilation_w};
   }
-  constexpr int tap_row(int step) const {
-    const int row = step / channel_blocks() / conv.s;  // counted through all frames
-    return (conv.t == 1 ? row : row % conv.r) * conv.dilation_h;
-  }
-  constexpr int tap_column(int step) const { return step / channel_blocks() % conv.s * conv.dilation_w; }
-  constexpr int first_channel(int step) const { return step % channel_blocks() * channels; }
+  constexpr int tap_row(int step) const { return step_order().row(step); }
+  constexpr int tap_column(int step) const { return step_order().column(step); }
+  constexpr int first_channel(int step) const { return step_order().first_channel(step); }
 
   // Returns the box that TMA walks over: positions of first taps, from -padding to that far before the
   // image's end. Frames, or groups, are one more extent, which leaves corners 5 bits each in place of 8, and
@@ -148,10 +149,10 @@ struct ImplicitGemmHalfSm90 {
   }
 
   // ---- Operands in shared memory: rows of a stage's channels, whose 16-byte pieces are exchanged as TMA and
-  // wgmma have it (`exchanged` is its own inverse) ----
+  // wgmma have it ----
   constexpr int row_bytes() const { return 2 * channels; }
   constexpr int pieces() const { return channels / 8; }  // per row
-  constexpr int exchanged(int row, int piece) const { return piece ^ (row * row_bytes() / 128 % pieces()); }
+  constexpr int exchanged(int row, int piece) const { return weights().exchanged(row, piece); }
   constexpr int input_bytes() const { return tile_rows() * row_bytes(); }
   // Those that lie are blocks of 64 filters, with a row of these for each channel.
   constexpr int weight_blocks() const { return ceil_div(filters, LyingWeights::kBlock); }
@@ -176,12 +177,6 @@ struct ImplicitGemmHalfSm90 {
   constexpr int residual_bytes() const { return conv.residual && wide_stores() ? 2 * kResidualBytes : 0; }
   // Tells whether rows of y are read and written 16 bytes at a time.
   constexpr bool wide_stores() const { return aligned && conv.group_results() % 8 == 0; }
-  // Offset of a pixel's output in memory, negative where it has none.
-  constexpr long long output_of(int pixel, int filter) const {
-    if (!conv.lies.between()) return static_cast<long long>(pixel) * conv.k + filter;
-    const Pixel at = output_at(pixel);
-    return conv.stored_offset(at.image, filter, at.frame, at.row, at.column);
-  }
   // Laid out for a block that shares sums, in place of the stages: [consumer and sum][thread].
   constexpr long long partial_bytes() const { return split > 1 ? 512LL * consumers * sums() : 0; }
 
@@ -200,31 +195,27 @@ struct ImplicitGemmHalfSm90 {
   }
   constexpr long long smem_bytes() const { return smem().end; }
 
-  // ---- Packed weights, in halves: [filter block][step][filter][piece, exchanged][8] ----
+  // ---- Packed weights (order.h) ----
   constexpr long long block_weights() const { return 1LL * steps() * filters * channels; }
   constexpr Packed packed() const {
     if (lying > 0) return lie.packed(conv);
     return Packed::halves(filter_blocks() * block_weights() / 2, 0, conv.k);
   }
   constexpr bool doubts() const { return lying > 0 && LyingWeights::meets_padding(conv); }
-  constexpr long long source_of(long long i) const {
-    const int row = static_cast<int>(i / channels % filters);
-    const auto whole = static_cast<int>(i / (filters * channels));  // steps of all blocks
-    const int step = whole % steps(), block = whole / steps();
-    const int piece = exchanged(row, static_cast<int>(i / 8 % pieces()));
-    const int channel = first_channel(step) + piece * 8 + static_cast<int>(i % 8);
-    const int filter = first_filter(block) + row;
-    if (filter >= end_filter(block) || channel >= depth()) return -1;
-    return (static_cast<long long>(filter) * depth() + channel) * taps() + step / channel_blocks();
+  constexpr HalfGemmWeights weights() const {
+    return {.pieces = pieces(),
+            .filters = filters,
+            .steps = steps(),
+            .channel_blocks = channel_blocks(),
+            .taps = taps(),
+            .depth = depth(),
+            .group_blocks = group_blocks(),
+            .group_filters = conv.group_filters()};
   }
-  // The place of a weight: the inverse of source_of().
+  constexpr long long source_of(long long i) const { return weights().source_of(i); }
   constexpr long long half_of(long long weight) const {
-    const int channel = static_cast<int>(weight / taps() % depth());
-    const int filter = static_cast<int>(weight / taps() / depth()), in_group = filter % conv.group_filters();
-    const int step = static_cast<int>(weight % taps()) * channel_blocks() + channel / channels;
-    const int block = filter / conv.group_filters() * group_blocks() + in_group / filters;
-    const int row = in_group % filters, piece = exchanged(row, channel % channels / 8);
-    return block * block_weights() + ((1LL * step * filters + row) * pieces() + piece) * 8 + channel % 8;
+    const int all = conv.taps();
+    return weights().half_of(static_cast<int>(weight / all), static_cast<int>(weight % all));
   }
 
   // Tells whether the kernel compiles without spilling and a multiprocessor can hold a block of it.

@@ -35,13 +35,14 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, Ring<config.stages>
                                          const Seen& seen) {
   constexpr auto kAt = config.smem();
   constexpr bool kBf16 = config.conv.x_type == ElementType::bf16;
-  constexpr int kRowBlock = 64 * config.row_bytes() / 16;
+  constexpr int kRowBytes = config.row_bytes(), kRowBlock = 64 * kRowBytes / 16;
+  constexpr int kStage = config.stage_bytes() / 16, kBlocks = config.channel_blocks();
   constexpr int kAll = config.products(0), kLast = config.products(config.steps() - 1);  // per step
-  const unsigned long long pixels = ptx::wgmma_descriptor_exchanged<config.row_bytes()>(
-      (smem + kAt.stages + first_row * config.row_bytes()) / 16);
+  const unsigned long long pixels =
+      ptx::wgmma_descriptor_exchanged<config.row_bytes()>((smem + kAt.stages + first_row * kRowBytes) / 16);
   constexpr bool kLying = config.lying > 0;
   constexpr int kSixteen = kLying ? kLyingSixteen : 2;  // 16 channels of filters
-  const unsigned at_filters = (smem + kAt.stages + config.input_bytes()) / 16;
+  const unsigned at_filters = (smem + kAt.stages + constant<config.input_bytes()>) / 16;
   const unsigned long long filters = kLying ? lying_descriptor(at_filters, config.channels * 128 / 16)
                                             : ptx::wgmma_descriptor_exchanged<config.row_bytes()>(at_filters);
   const unsigned lane = threadIdx.x % 32;
@@ -56,7 +57,7 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, Ring<config.stages>
 #pragma unroll 1
   for (int step = place.first_step; step < place.end_step; ++step) {
     ring.wait_full(smem + kAt.full);
-    const unsigned stage = static_cast<unsigned>(ring.slot) * (config.stage_bytes() / 16);
+    const unsigned stage = static_cast<unsigned>(ring.slot) * kStage;
     const auto add_products = [&](auto count) {
       using Product = ptx::WgmmaHalfShared<kBf16, config.filters, kLying>;
       const bool adds = step > place.first_step;
@@ -73,7 +74,7 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, Ring<config.stages>
       ptx::wgmma_commit();
     };
     // Each arm with its commit: with only the last product under a condition, it is a group of its own.
-    if (kLast < kAll && step % config.channel_blocks() == config.channel_blocks() - 1)
+    if (kLast < kAll && step % kBlocks == kBlocks - 1)
       add_products(Int<kLast>{});
     else
       add_products(Int<kAll>{});
@@ -92,8 +93,8 @@ template <ImplicitGemmHalfSm90 config>
 __device__ __forceinline__ void add_up(Sums<config>& sums, int rank, unsigned smem, int consumer) {
   constexpr int kRegisters = config.filters / 2, kOfPart = ImplicitGemmHalfSm90::kStoredFilters / 2;
   ptx::bar_sync(1, 128 * config.consumers);  // nobody reads the stages any more
-  const unsigned mine = smem + config.smem().stages +
-                        (consumer * config.sums() * 128 + static_cast<int>(threadIdx.x) % 128) * 4;
+  const unsigned mine = smem + constant<config.smem()>.stages +
+                        (consumer * constant<config.sums()> * 128 + static_cast<int>(threadIdx.x) % 128) * 4;
 #pragma unroll
   for (int m = 0; m < config.row_blocks; ++m)
 #pragma unroll
@@ -136,6 +137,7 @@ __device__ void consume(const unsigned short* __restrict__ x, const unsigned sho
   constexpr auto kAt = config.smem();
   constexpr Packed kPacked = config.packed();
   constexpr bool kShares = config.split > 1;
+  constexpr HalfGemmTiles kTiles = config.tile_order();
   using S = Store<config>;
   const Place<config> place(images);
   const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32 % 4, 0);
@@ -156,13 +158,13 @@ __device__ void consume(const unsigned short* __restrict__ x, const unsigned sho
   LyingDoubt<config> doubt;
 #pragma unroll 1
   for (; tile < place.tiles; tile += tile_step) {
-    const int first_pixel = config.first_pixel(tile, place.rank);
+    const int first_pixel = kTiles.first_pixel(tile, place.rank);
     const S store{first_pixel + first_row + 16 * warp,
-                  config.first_filter(tile),
-                  config.end_filter(tile),
-                  of_run<config>(images, [&](const auto& one) { return one.end_pixel(first_pixel); }),
+                  kTiles.first_filter(tile),
+                  kTiles.end_filter(tile),
+                  kTiles.end_pixel(first_pixel, pixels_of_run<config>(images)),
                   smem + kAt.staging + (consumer * 4 + warp) * ImplicitGemmHalfSm90::kStagingBytes,
-                  smem + kAt.residuals + (consumer * 4 + warp) * config.residual_bytes() +
+                  smem + kAt.residuals + (consumer * 4 + warp) * constant<config.residual_bytes()> +
                       static_cast<int>(threadIdx.x) % 32 * 16};
     const Biases<config> biases(bias, store.first_filter);
     if constexpr (!kShares) store.template load_residual<0>(residual);

@@ -36,6 +36,15 @@ struct Biases {
   }
 };
 
+// Offset of a pixel's output in memory, negative where it has none.
+template <ImplicitGemmHalfSm90 config>
+__device__ __forceinline__ long long output_of(int pixel, int filter) {
+  constexpr ConvExtents a = config.conv;
+  if constexpr (!a.lies.between()) return static_cast<long long>(pixel) * a.k + filter;
+  const ImplicitGemmHalfSm90::Pixel at = config.output_at(pixel);
+  return a.stored_offset(at.image, filter, at.frame, at.row, at.column);
+}
+
 // A part of a warp's outputs: 16 pixels from `pixel` on and kFilters filters from `filter` on, in its
 // staging.
 template <ImplicitGemmHalfSm90 config, int kFilters, bool kHasBiases>
@@ -50,7 +59,7 @@ struct Part {
   __device__ int end() const { return config.cache > 0 || config.any_batch ? end_pixel : kPixels; }
 
   __device__ long long output(int row, int column) const {
-    return config.output_of(pixel + row, filter + column);
+    return output_of<config>(pixel + row, filter + column);
   }
   __device__ unsigned at(int row, int column) const { return staging + config.staged_at(row, column); }
 
@@ -222,7 +231,7 @@ __device__ void store_exact(const unsigned short* __restrict__ x, const unsigned
     const int pixel = first_pixel + row / 16 * 64 + row % 16;
     if (pixel >= end_pixel || filter >= end_filter) continue;
     const ImplicitGemmHalfSm90::Pixel at = config.output_at(pixel);
-    const long long output = config.output_of(pixel, filter);
+    const long long output = output_of<config>(pixel, filter);
     if (a.lies.between() && output < 0) continue;
     float other = 0;
     if constexpr (a.residual) other = load_element<a.y_type>(residual, output);

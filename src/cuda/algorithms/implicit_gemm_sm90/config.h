@@ -2,6 +2,7 @@
 // choices, and what follows from them, shared by the kernel and by the host that plans it.
 #pragma once
 
+#include "cuda/algorithms/implicit_gemm_sm90/order.h"
 #include "cuda/tile/arithmetic.h"
 #include "cuda/tile/conv_extents.h"
 #include "cuda/tile/packed.h"
@@ -44,10 +45,12 @@ struct ImplicitGemmSm90 {
   constexpr int first_step(int rank) const { return steps() * rank / split; }  // per block that shares a sum
   constexpr int first_step(int tile, int rank) const { return tile_steps(tile) * rank / split; }
   constexpr int products() const { return channels / 8; }  // of 8 channels, in a step
-  constexpr int tap_frame(int step) const { return step % taps() / (conv.r * conv.s) * conv.dilation_d; }
-  constexpr int tap_row(int step) const { return step % (conv.r * conv.s) / conv.s * conv.dilation_h; }
-  constexpr int tap_column(int step) const { return step % (conv.r * conv.s) % conv.s * conv.dilation_w; }
-  constexpr int first_channel(int step) const { return step / taps() * channels; }
+  constexpr Tf32GemmSteps step_order() const {
+    return {channels, taps(), conv.r, conv.s, conv.dilation_d, conv.dilation_h, conv.dilation_w};
+  }
+  constexpr int tap_row(int step) const { return step_order().row(step); }
+  constexpr int tap_column(int step) const { return step_order().column(step); }
+  constexpr int first_channel(int step) const { return step_order().first_channel(step); }
 
   // ---- Residues of a stride (ConvLies). Those of a row are abreast: neighbours in a tile, stored together,
   // with zeros for the first column that some lack. Filters of residues that lack the first row are a section
@@ -59,12 +62,8 @@ struct ImplicitGemmSm90 {
   }
   // Outputs of a pixel in a row of the tensor, those included that no tap meets.
   constexpr int spread() const { return fills_rows ? conv.lies.stride_w : abreast(); }
-  // The filter that stands at a place in the order of tiles: [section][channel][residue of a row].
-  constexpr int filter_of(int place) const {
-    if (abreast() == 1) return place;
-    const int results = conv.group_results(), row = results * abreast(), rest = place % row;
-    return place - rest + rest % abreast() * results + rest / abreast();
-  }
+  constexpr Tf32GemmFilters filter_order() const { return {abreast(), conv.group_results()}; }
+  constexpr int filter_of(int place) const { return filter_order().at(place); }
   constexpr int sections() const {
     return conv.lies.whole_h > 0 ? conv.lies.residues_d * conv.lies.residues_h : conv.groups;
   }
@@ -83,9 +82,7 @@ struct ImplicitGemmSm90 {
     return index / block * taps() + index % block / frame * conv.r * conv.s + conv.s + index % frame;
   }
 
-  // ---- A tile, and the order in which clusters take tiles: filter blocks of the same pixels follow each
-  // other, so that one finds in L2 what another has read. Blocks of a cluster have neighbouring pixels. A
-  // filter block is of one section ----
+  // ---- A tile, and the order in which clusters take tiles (order.h) ----
   constexpr int tile_rows() const { return 64 * row_blocks * (ping_pong ? 1 : consumers); }
   constexpr int section_blocks() const { return ceil_div(section_filters(), filters); }
   constexpr int filter_blocks() const { return sections() * section_blocks(); }
@@ -94,19 +91,23 @@ struct ImplicitGemmSm90 {
     return ceil_div(row_tiles(), cluster) * filter_blocks();
   }  // per cluster
   constexpr int cluster_blocks() const { return cluster * split; }
-  constexpr int first_filter(int tile) const {
-    const int block = tile % filter_blocks();
-    return block / section_blocks() * section_filters() + block % section_blocks() * filters;
+  constexpr Tf32GemmTiles tile_order() const {
+    return {.filter_blocks = filter_blocks(),
+            .section_blocks = section_blocks(),
+            .section_filters = section_filters(),
+            .filters = filters,
+            .group_channels = conv.group_channels(),
+            .cluster = cluster,
+            .rows = tile_rows(),
+            .all_filters = conv.k,
+            .one_section = sections() == 1,
+            .one_group = conv.groups == 1,
+            .shares_sums = split > 1};
   }
-  constexpr int end_filter(int filter) const {  // behind the last of its section
-    return sections() == 1 ? conv.k : (filter / section_filters() + 1) * section_filters();
-  }
-  constexpr int first_channel_of(int tile) const {  // its group's first
-    return conv.groups == 1 ? 0 : tile % filter_blocks() / section_blocks() * conv.group_channels();
-  }
-  constexpr int first_pixel(int tile, int rank) const {
-    return (tile / filter_blocks() * cluster + (split > 1 ? 0 : rank)) * tile_rows();
-  }
+  constexpr int first_filter(int tile) const { return tile_order().first_filter(tile); }
+  constexpr int end_filter(int filter) const { return tile_order().end_filter(filter); }
+  constexpr int first_channel_of(int tile) const { return tile_order().first_channel(tile); }
+  constexpr int first_pixel(int tile, int rank) const { return tile_order().first_pixel(tile, rank); }
   constexpr int threads() const { return 128 * (consumers + 1); }
   constexpr int sums() const { return row_blocks * filters / 2; }  // registers of a thread
 
@@ -200,19 +201,20 @@ struct ImplicitGemmSm90 {
   }
   constexpr long long smem_bytes() const { return smem().end; }
 
-  // ---- Packed weights: [filter block][step][8 channels][4 of them][filter][channel] ----
+  // ---- Packed weights (order.h) ----
   constexpr long long block_weights() const { return 1LL * steps() * filters * channels; }
   constexpr Packed packed() const { return {filter_blocks() * block_weights(), conv.weights(), conv.k}; }
-  constexpr long long source_of(long long i) const {
-    const int step = static_cast<int>(i / (filters * channels) % steps());
-    const int block = static_cast<int>(i / block_weights());
-    const int place = block % section_blocks() * filters + static_cast<int>(i / 4 % filters);
-    const int filter = filter_of(block / section_blocks() * section_filters() + place);
-    const int channel = first_channel(step) + static_cast<int>(i / (4 * filters) % (channels / 4)) * 4 +
-                        static_cast<int>(i % 4);
-    if (place >= section_filters() || channel >= conv.group_channels()) return -1;
-    return (static_cast<long long>(filter) * conv.group_channels() + channel) * taps() + step % taps();
+  constexpr Tf32GemmWeights weights() const {
+    return {.filters = filters,
+            .channels = channels,
+            .steps = steps(),
+            .taps = taps(),
+            .section_blocks = section_blocks(),
+            .section_filters = section_filters(),
+            .group_channels = conv.group_channels(),
+            .order = filter_order()};
   }
+  constexpr long long source_of(long long i) const { return weights().source_of(i); }
 
   // Tells whether the kernel compiles without spilling and a multiprocessor can hold a block of it.
   constexpr bool valid(long long smem_per_block) const {

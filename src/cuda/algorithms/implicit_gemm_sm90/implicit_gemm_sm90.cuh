@@ -44,7 +44,7 @@ __device__ inline unsigned rounded_weight(float value) {
 // A thread's pixels for 8 channels, as wgmma takes them.
 template <ImplicitGemmSm90 config>
 struct Pixels {
-  static constexpr int kRowBlocks = config.row_blocks;
+  static constexpr int kRowBlocks = config.row_blocks, kPitch = config.pitch();
   unsigned bits[kRowBlocks][4] = {};
 
   // From the thread's pixels of the first channel on.
@@ -53,9 +53,9 @@ struct Pixels {
     for (int upper = 0; upper < 2; ++upper) {
       float values[2 * kRowBlocks];
       if constexpr (kRowBlocks == 2)
-        ptx::ld_shared_v4(values[0], values[1], values[2], values[3], from + upper * 4 * config.pitch());
+        ptx::ld_shared_v4(values[0], values[1], values[2], values[3], from + upper * 4 * kPitch);
       else
-        ptx::ld_shared_v2(values[0], values[1], from + upper * 4 * config.pitch());
+        ptx::ld_shared_v2(values[0], values[1], from + upper * 4 * kPitch);
 #pragma unroll
       for (int i = 0; i < 2 * kRowBlocks; ++i) bits[i / 2][2 * upper + i % 2] = __float_as_uint(values[i]);
     }
@@ -84,11 +84,12 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, Ring<config.stages>
                                          int first_step, int end_step, unsigned smem, int first_row,
                                          const Seen& seen) {
   constexpr auto kAt = config.smem();
+  constexpr int kStage = config.stage_bytes(), kPitch = config.pitch();
   const unsigned lane = threadIdx.x % 32;
-  const unsigned pixels = smem + kAt.stages + lane % 4 * config.pitch() +
+  const unsigned pixels = smem + kAt.stages + lane % 4 * kPitch +
                           (first_row + static_cast<int>(lane) / 4 * 2 * config.row_blocks) * 4;
   const unsigned long long filters =
-      ptx::wgmma_descriptor((smem + kAt.stages + config.input_bytes()) / 16, config.filters, 8);
+      ptx::wgmma_descriptor((smem + kAt.stages + constant<config.input_bytes()>) / 16, config.filters, 8);
   const auto release = [&](unsigned empty, bool releases) {
     // By every thread: one for its warp, behind a __syncwarp, was no faster (resnet_3x3_s2_128 0.9 % slower).
     if constexpr (config.cluster > 1)
@@ -100,10 +101,10 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, Ring<config.stages>
   Pixels<config> next, buffers[2];                  // the next pixels, and what is multiplied
   unsigned empty = ring.barrier(smem + kAt.empty);  // of what the products before read
   ring.wait_full(smem + kAt.full);
-  next.load(pixels + ring.slot * config.stage_bytes());
+  next.load(pixels + ring.slot * kStage);
 #pragma unroll 1
   for (int step = first_step; step < end_step; ++step) {
-    const unsigned stage = ring.slot * config.stage_bytes();
+    const unsigned stage = ring.slot * kStage;
     for_constants<0, config.products()>([&](auto k) {
       constexpr int kNext = k.value + 1;
       Pixels<config>& mine = buffers[k.value % 2];
@@ -120,13 +121,13 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, Ring<config.stages>
       });
       ptx::wgmma_commit();
       if constexpr (kNext < config.products()) {
-        next.load(pixels + stage + kNext * 8 * config.pitch());
+        next.load(pixels + stage + kNext * 8 * kPitch);
       } else {
         empty = ring.barrier(smem + kAt.empty);
         ring.next();
         if (step + 1 < end_step) {
           ring.wait_full(smem + kAt.full);
-          next.load(pixels + ring.slot * config.stage_bytes());
+          next.load(pixels + ring.slot * kStage);
         }
       }
     });
@@ -142,11 +143,12 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, Ring<config.stages>
 template <ImplicitGemmSm90 config>
 __device__ __forceinline__ bool add_up(Sums<config>& sums, bool finite, int rank, unsigned smem,
                                        int consumer) {
+  constexpr auto kAt = config.smem();
   constexpr int kRegisters = config.filters / 2, kOfPart = config.stored_filters() / 2;
   ptx::bar_sync(1, 128 * config.consumers);  // nobody reads the stages any more
   const int thread = static_cast<int>(threadIdx.x) % 128;
-  const unsigned mine = smem + config.smem().stages + (consumer * config.sums() * 128 + thread) * 4;
-  const unsigned mine_finite = smem + config.smem().finite + (consumer * 4 + thread / 32) * 4;
+  const unsigned mine = smem + kAt.stages + (consumer * constant<config.sums()> * 128 + thread) * 4;
+  const unsigned mine_finite = smem + kAt.finite + (consumer * 4 + thread / 32) * 4;
 #pragma unroll
   for (int m = 0; m < config.row_blocks; ++m)
 #pragma unroll
@@ -190,16 +192,17 @@ __device__ void consume(const float* __restrict__ x, const float* __restrict__ p
   constexpr auto kAt = config.smem();
   constexpr Packed kPacked = config.packed();
   constexpr bool kShares = config.split > 1;
-  constexpr int kAhead = config.parts_ahead();
+  constexpr int kAhead = config.parts_ahead(), kAddends = config.addend_bytes();
+  constexpr Tf32GemmTiles kTiles = config.tile_order();
   const Place<config> place(backwards);
   const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32 % 4, 0);
   const bool weights_finite = __float_as_uint(packed[kPacked.flag_at()]) == 0;
   const float* const bias = packed + kPacked.bias_at();
   const int first_row =
-      (config.ping_pong ? 0 : consumer * config.row_blocks * 64) + warp * config.warp_pixels();
-  const unsigned staging = smem + kAt.staging + (consumer * 4 + warp) * config.staging_bytes();
-  const unsigned addends = smem + kAt.addends + (consumer * 4 + warp) * kAhead * config.addend_bytes() +
-                           threadIdx.x % 32 * (config.wide_output() ? 16 : 4);
+      (config.ping_pong ? 0 : consumer * config.row_blocks * 64) + warp * constant<config.warp_pixels()>;
+  const unsigned staging = smem + kAt.staging + (consumer * 4 + warp) * constant<config.staging_bytes()>;
+  const unsigned addends = smem + kAt.addends + (consumer * 4 + warp) * kAhead * kAddends +
+                           threadIdx.x % 32 * (constant<config.wide_output()> ? 16 : 4);
   Ring<config.stages> ring;
   int index = place.first, index_step = place.step;
   if constexpr (config.ping_pong) {
@@ -211,17 +214,17 @@ __device__ void consume(const float* __restrict__ x, const float* __restrict__ p
     index_step *= 2;
   }
   // Asks for a part of what is added to a tile's outputs: a group of copies, whether or not there is any.
-  const auto place_of = [&](int part) { return addends + part % greater(kAhead, 1) * config.addend_bytes(); };
+  const auto place_of = [&](int part) { return addends + part % constant<greater(kAhead, 1)> * kAddends; };
   const auto fetch = [&](auto part, int of_index, long long output) {
     if (of_index < place.kTiles)
       Part<config, config.part_filters(part.value)>::fetch(
-          output, config.first_filter(place.tile(of_index)),
-          config.first_filter(place.tile(of_index)) + part.value * config.stored_filters(), residual,
-          place_of(part.value));
+          output, kTiles.first_filter(place.tile(of_index)),
+          kTiles.first_filter(place.tile(of_index)) + part.value * constant<config.stored_filters()>,
+          residual, place_of(part.value));
     ptx::cp_async_commit_group();
   };
   const auto output_at = [&](int of_index) {
-    return output_of<config>(config.first_pixel(place.tile(of_index), place.rank) + first_row);
+    return output_of<config>(kTiles.first_pixel(place.tile(of_index), place.rank) + first_row);
   };
   if constexpr (kAhead > 0) {
     const long long output = output_at(index);
@@ -232,7 +235,7 @@ __device__ void consume(const float* __restrict__ x, const float* __restrict__ p
   for (; index < place.kTiles; index += index_step) {
     const int tile = place.tile(index);
     float largest = 0;  // for the thread's numbers; NaN where one is
-    const int filter = config.first_filter(tile);
+    const int filter = kTiles.first_filter(tile);
     const Biases<config> biases(bias, filter);  // on their way while it multiplies
     if constexpr (config.ping_pong) Turns::wait(consumer);
     multiply<config>(sums, ring, largest, place.first_of(tile), place.end_of(tile), smem, first_row, [&] {
@@ -243,7 +246,7 @@ __device__ void consume(const float* __restrict__ x, const float* __restrict__ p
     // Whatever rounds to infinity is not finite either.
     bool finite = weights_finite && __all_sync(0xffffffff, largest < kTf32Overflow);
     if constexpr (kShares) finite = add_up<config>(sums, finite, place.rank, smem, consumer);
-    const int pixel = config.first_pixel(tile, place.rank) + first_row;
+    const int pixel = kTiles.first_pixel(tile, place.rank) + first_row;
     if (!finite) {
       if (!kShares || place.rank == 0) store_exact<config>(x, packed, residual, y, pixel, filter);
       // Otherwise the next tile's are yet to be asked for, or what no tap meets to be stored.

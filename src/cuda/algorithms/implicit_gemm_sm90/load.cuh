@@ -17,7 +17,7 @@ struct Place {
   static constexpr int kTiles = static_cast<int>(config.tiles()), kBlocks = config.cluster_blocks();
   int rank = 0;  // in the cluster
   int first = static_cast<int>(blockIdx.x) / kBlocks, step = static_cast<int>(gridDim.x) / kBlocks;
-  int first_step = 0, end_step = config.steps();
+  int first_step = 0, end_step = constant<config.steps()>;
   int backwards;
 
   __device__ int tile(int index) const { return backwards ? kTiles - 1 - index : index; }
@@ -48,9 +48,9 @@ template <ImplicitGemmSm90 config>
 __device__ __forceinline__ void bring_weights(const unsigned* __restrict__ packed, const Place<config>& place,
                                               int tile, int step, unsigned to, unsigned full, bool mine) {
   constexpr int kBlockBytes = config.weight_bytes(), kPart = kBlockBytes / config.cluster;
-  const int block = tile % config.filter_blocks();
+  const int block = tile % constant<config.filter_blocks()>;
   const char* const from = reinterpret_cast<const char*>(packed) +
-                           (static_cast<long long>(block) * config.steps() + step) * kBlockBytes;
+                           (static_cast<long long>(block) * constant<config.steps()> + step) * kBlockBytes;
   ptx::mbarrier_arrive_expect_if(full, kBlockBytes, mine);
   if constexpr (config.cluster > 1)
     ptx::bulk_copy_to_all_if(to + place.rank * kPart, from + place.rank * kPart, kPart, full,
@@ -81,7 +81,7 @@ __device__ __forceinline__ Source source_of(const float* __restrict__ x, int pix
   const ImplicitGemmSm90::Pixel at = config.output_at(pixel);
   const int frame = at.frame * a.stride_d - a.pad_front;
   const int row = at.row * a.stride_h - a.pad_top, column = at.column * a.stride_w - a.pad_left;
-  const bool real = pixel < static_cast<int>(config.pixels());
+  const bool real = pixel < constant<static_cast<int>(config.pixels())>;
   return {x + a.input_offset(real ? at.image : 0, channel, frame, row, column), frame, real ? row : a.h,
           column};
 }
@@ -94,12 +94,15 @@ __device__ void load(const float* __restrict__ x, const unsigned* __restrict__ p
   constexpr ConvExtents a = config.conv;
   constexpr long long kVolume = static_cast<long long>(a.d) * a.h * a.w;
   constexpr bool kWhole = a.group_channels() % config.channels == 0;
-  constexpr int kTeams = config.teams();
+  constexpr int kTeams = config.teams(), kPlaces = config.places(), kPitch = config.pitch();
+  constexpr int kStage = config.stage_bytes(), kInputs = config.input_bytes();
+  constexpr Tf32GemmTiles kTiles = config.tile_order();
+  constexpr Tf32GemmSteps kSteps = config.step_order();
   const Place<config> place(backwards);
   const int thread = static_cast<int>(threadIdx.x) % S::kThreads;
-  const int channel = S::kTogether > 1 ? thread / config.places() : 0;  // the thread's first
-  const int row = (S::kTogether > 1 ? thread % config.places() : thread) * S::kAtOnce;
-  const unsigned mine = smem + kAt.stages + channel * config.pitch() + row * 4;
+  const int channel = S::kTogether > 1 ? thread / kPlaces : 0;  // the thread's first
+  const int row = (S::kTogether > 1 ? thread % kPlaces : thread) * S::kAtOnce;
+  const unsigned mine = smem + kAt.stages + channel * kPitch + row * 4;
   int ahead = static_cast<int>(threadIdx.x) % 128 / S::kThreads;  // steps until the team's next
   Ring<config.stages> ring{.slot = ahead};
 #pragma unroll 1
@@ -112,19 +115,19 @@ __device__ void load(const float* __restrict__ x, const unsigned* __restrict__ p
     Source sources[S::kPlaces];
 #pragma unroll
     for (int i = 0; i < S::kPlaces; ++i)
-      sources[i] = source_of<config>(x, config.first_pixel(tile, place.rank) + row + i * S::kPixels,
-                                     config.first_channel_of(tile) + channel);
+      sources[i] = source_of<config>(x, kTiles.first_pixel(tile, place.rank) + row + i * S::kPixels,
+                                     kTiles.first_channel(tile) + channel);
 #pragma unroll 1
     for (; index_of_step < end_step; index_of_step += kTeams) {
-      const int step = config.step_of(tile, index_of_step);
+      const int step = place.kOfTile ? config.step_of(tile, index_of_step) : index_of_step;
       ring.wait_empty(smem + kAt.empty);
       const unsigned full = ring.barrier(smem + kAt.full);
-      const unsigned stage = ring.slot * config.stage_bytes();
-      bring_weights<config>(packed, place, tile, step, smem + kAt.stages + stage + config.input_bytes(), full,
+      const unsigned stage = ring.slot * kStage;
+      bring_weights<config>(packed, place, tile, step, smem + kAt.stages + stage + kInputs, full,
                             thread == 0);
-      const int tap_row = config.tap_row(step), tap_column = config.tap_column(step);
-      const int first_channel = config.first_channel(step);
-      const int tap_frame = config.tap_frame(step);
+      const int tap_row = kSteps.row(step), tap_column = kSteps.column(step);
+      const int first_channel = kSteps.first_channel(step);
+      const int tap_frame = kSteps.frame(step);
       const long long tap = first_channel * kVolume + (tap_frame * a.h + tap_row) * a.w + tap_column;
       const int left = a.group_channels() - first_channel - channel;  // channels, from the thread's first on
       for_constants<0, S::kPlaces>([&](auto i) {
@@ -139,7 +142,7 @@ __device__ void load(const float* __restrict__ x, const unsigned* __restrict__ p
         const float* const from = source.first + tap;
         for_constants<0, S::kChannels>([&](auto c) {
           constexpr int kChannel = c.value * S::kTogether;
-          ptx::cp_async_behind<4 * S::kAtOnce, kChannel * config.pitch() + kTo, 4 * kVolume * kChannel>(
+          ptx::cp_async_behind<4 * S::kAtOnce, kChannel * kPitch + kTo, 4 * kVolume * kChannel>(
               mine + stage, from, kWhole || kChannel < left ? bytes : 0);
         });
       });

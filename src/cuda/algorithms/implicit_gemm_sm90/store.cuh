@@ -19,11 +19,11 @@ struct Biases {
   float values[kCount];
 
   __device__ __forceinline__ Biases(const float* __restrict__ bias, int first_filter) {
+    constexpr Tf32GemmFilters kFilters = config.filter_order();
 #pragma unroll
     for (int i = 0; i < kCount; ++i)
-      values[i] =
-          __ldg(bias + config.filter_of(lesser(first_filter + 32 * i + static_cast<int>(threadIdx.x) % 32,
-                                               config.conv.k - 1)));
+      values[i] = __ldg(bias + kFilters.at(lesser(first_filter + 32 * i + static_cast<int>(threadIdx.x) % 32,
+                                                  config.conv.k - 1)));
   }
   // Sums of up to 64 filters from kFirst on.
   struct Part {
@@ -51,15 +51,17 @@ struct Part {
   static constexpr int kPieces = config.warp_pixels() / kAtOnce;  // of a filter
   static constexpr int kTogether = 32 / kPieces, kItems = ceil_div(kFilters, kTogether);
   static constexpr int kBatch = lesser(kItems, config.batch());
+  static constexpr int kPitch = config.staged_pitch();
   static constexpr int kItemBytes = 128 * kAtOnce;  // per warp, where residuals wait
 
   // Fetches what is added to outputs, on its way to the thread that will store them. `output`: as in store();
   // `tile_filter`: the tile's first.
   __device__ static __forceinline__ void fetch(long long output, int tile_filter, int first_filter,
                                                const float* __restrict__ residual, unsigned to) {
+    constexpr Tf32GemmTiles kTiles = config.tile_order();
     const int first = static_cast<int>(threadIdx.x) % 32 / kPieces, filter = first_filter + first;
     const int left =
-        output < 0 ? 0 : lesser(config.end_filter(tile_filter) - filter, kFilters - first);  // filters
+        output < 0 ? 0 : lesser(kTiles.end_filter(tile_filter) - filter, kFilters - first);  // filters
     const float* const from = residual + (left > 0 ? output + static_cast<long long>(filter) * kOutputs : 0);
     for_constants<0, kItems>([&](auto item) {
       constexpr int kFurther = item.value * kTogether;
@@ -72,10 +74,10 @@ struct Part {
   template <int kFirst>
   __device__ static __forceinline__ void gather(const Sums<config>& sums, unsigned staging) {
     const int lane = static_cast<int>(threadIdx.x) % 32, group = lane / 4, thread = lane % 4;
-    const unsigned to = staging + 2 * thread * config.staged_pitch() + group * 8 * config.row_blocks;
+    const unsigned to = staging + 2 * thread * kPitch + group * 8 * config.row_blocks;
     for_constants<0, kFilters / 4>([&](auto index) {
       constexpr int kAt = kFirst + index.value / 2 * 4 + index.value % 2;
-      const unsigned at = to + (index.value / 2 * 8 + index.value % 2) * config.staged_pitch();
+      const unsigned at = to + (index.value / 2 * 8 + index.value % 2) * kPitch;
       if constexpr (config.row_blocks == 2)
         ptx::st_shared_v4(at, {sums[0][kAt], sums[0][kAt + 2], sums[1][kAt], sums[1][kAt + 2]});
       else
@@ -88,9 +90,9 @@ struct Part {
   // `output`: of that first; where outputs lie between each other, the pixel.
   __device__ static __forceinline__ long long offset(long long output, int filter, int further) {
     if constexpr (a.lies.between()) {
+      constexpr Tf32GemmFilters kOrder = config.filter_order();
       const ImplicitGemmSm90::Pixel at = config.output_at(static_cast<int>(output));
-      return config.conv.stored_offset(at.image, config.filter_of(filter + further), at.frame, at.row,
-                                       at.column);
+      return config.conv.stored_offset(at.image, kOrder.at(filter + further), at.frame, at.row, at.column);
     }
     return output + static_cast<long long>(further) * kOutputs;
   }
@@ -102,11 +104,12 @@ struct Part {
                                                const typename Biases<config>::Part& biases,
                                                const float* __restrict__ residual, float* __restrict__ y,
                                                unsigned staging, unsigned addends) {
+    constexpr Tf32GemmTiles kTiles = config.tile_order();
     const int lane = static_cast<int>(threadIdx.x) % 32, piece = lane % kPieces, first = lane / kPieces;
     const int filter = first_filter + first;
     const int left =
-        output < 0 ? 0 : lesser(config.end_filter(tile_filter) - filter, kFilters - first);  // filters
-    const unsigned from = staging + first * config.staged_pitch() + piece * 4 * kAtOnce;
+        output < 0 ? 0 : lesser(kTiles.end_filter(tile_filter) - filter, kFilters - first);  // filters
+    const unsigned from = staging + first * kPitch + piece * 4 * kAtOnce;
     if constexpr (!a.lies.between()) output += static_cast<long long>(filter) * kOutputs;
 #pragma unroll 1
     for (int begin = 0; begin < kItems; begin += kBatch) {
@@ -129,7 +132,7 @@ struct Part {
         const int further = (begin + i) * kTogether;
         if (further >= left) continue;
         float sums[kAtOnce];
-        load_shared(sums, from + further * config.staged_pitch());
+        load_shared(sums, from + further * kPitch);
 #pragma unroll
         for (int j = 0; j < kAtOnce; ++j) sums[j] = finish<config.conv>(sums[j], bias[i], others[i][j]);
         const long long at = offset(output, filter, further);
@@ -151,6 +154,8 @@ struct Part {
                                                        const typename Biases<config>::Part& biases,
                                                        const float* __restrict__ residual,
                                                        float* __restrict__ y, unsigned staging, bool finite) {
+    constexpr Tf32GemmTiles kTiles = config.tile_order();
+    constexpr Tf32GemmFilters kOrder = config.filter_order();
     constexpr int kAbreast = config.abreast(), kSpread = config.spread(), kBatch = a.residual ? 4 : 8;
     constexpr int kRow = config.warp_pixels() * kSpread, kResults = a.group_results();
     constexpr ConvLies lies = a.lies;
@@ -160,7 +165,7 @@ struct Part {
       rows.lies.stride_w = rows.lies.crop_w = 0;
       return rows;
     }();
-    const int left = lesser(config.end_filter(tile_filter) - first_filter, kFilters) / kAbreast;
+    const int left = lesser(kTiles.end_filter(tile_filter) - first_filter, kFilters) / kAbreast;
 #pragma unroll 1
     for (int begin = 0; begin < kRow; begin += 32) {
       const int place = begin + static_cast<int>(threadIdx.x) % 32, further = place % kSpread;
@@ -169,13 +174,13 @@ struct Part {
       const ImplicitGemmSm90::Pixel at = config.output_at(first_pixel + pixel);
       const int column = at.column * lies.stride_w + further - lies.crop_w;
       const bool real = (kRow % 32 == 0 || place < kRow) && (finite || !met) && column >= 0 &&
-                        column < lies.w && first_pixel + pixel < static_cast<int>(config.pixels());
-      const unsigned from = staging + (met ? residue * config.staged_pitch() + pixel * 4 : 0);
+                        column < lies.w && first_pixel + pixel < constant<static_cast<int>(config.pixels())>;
+      const unsigned from = staging + (met ? residue * kPitch + pixel * 4 : 0);
       // Channels of one residue of rows and frames lie a plane apart: what a store asks is worked out for
       // all.
 #pragma unroll 1
       for (int first = 0, run = 0; first < left; first += run) {
-        const int filter = config.filter_of(first_filter + first * kAbreast);
+        const int filter = kOrder.at(first_filter + first * kAbreast);
         run = lesser(left - first, kResults - filter % kResults);
         const long long row = real ? kRows.stored_offset(at.image, filter, at.frame, at.row, at.column) : -1;
         float* to = y + row + column;
@@ -188,7 +193,7 @@ struct Part {
             bias[j] = biases.at((i + j) * kAbreast);
             sums[j] = 0;
             if (i + j >= first + run || row < 0) continue;
-            if (met) ptx::ld_shared(sums[j], from + (i + j) * kAbreast * config.staged_pitch());
+            if (met) ptx::ld_shared(sums[j], from + (i + j) * kAbreast * kPitch);
             if constexpr (a.residual) others[j] = __ldg(other + j * kChannel);
           }
 #pragma unroll
@@ -226,7 +231,7 @@ __device__ __forceinline__ long long output_of(int first_pixel) {
   constexpr ConvExtents a = config.conv;
   using P = Part<config, 8>;
   const int pixel = first_pixel + static_cast<int>(threadIdx.x) % 32 % P::kPieces * P::kAtOnce;
-  if (pixel >= static_cast<int>(config.pixels())) return -1;
+  if (pixel >= constant<static_cast<int>(config.pixels())>) return -1;
   if constexpr (a.lies.between()) return pixel;
   const ImplicitGemmSm90::Pixel at = config.output_at(pixel);
   return a.output_offset(at.image, 0, at.frame, at.row, at.column);
@@ -237,14 +242,16 @@ template <ImplicitGemmSm90 config>
 __device__ void store_exact(const float* __restrict__ x, const float* __restrict__ packed,
                             const float* __restrict__ residual, float* __restrict__ y, int first_pixel,
                             int first_filter) {
-  constexpr ConvExtents a = config.conv;
+  constexpr Tf32GemmTiles kTiles = config.tile_order();
+  constexpr Tf32GemmFilters kOrder = config.filter_order();
+  constexpr int kPixels = config.warp_pixels();
 #pragma unroll 1
-  for (int i = static_cast<int>(threadIdx.x) % 32; i < config.warp_pixels() * config.filters; i += 32) {
-    const int pixel = first_pixel + i % config.warp_pixels();
-    const int filter = first_filter + i / config.warp_pixels();
-    if (pixel >= static_cast<int>(config.pixels()) || filter >= config.end_filter(first_filter)) continue;
+  for (int i = static_cast<int>(threadIdx.x) % 32; i < kPixels * config.filters; i += 32) {
+    const int pixel = first_pixel + i % kPixels, filter = first_filter + i / kPixels;
+    if (pixel >= constant<static_cast<int>(config.pixels())> || filter >= kTiles.end_filter(first_filter))
+      continue;
     const ImplicitGemmSm90::Pixel at = config.output_at(pixel);
-    store_exact_output<config>(x, packed, residual, y, at.image, config.filter_of(filter), at.row, at.column,
+    store_exact_output<config>(x, packed, residual, y, at.image, kOrder.at(filter), at.row, at.column,
                                at.frame);
   }
 }
