@@ -182,7 +182,7 @@ def rewritten(
     ]
     taken += pairs
     any_batch = any(line == ANY_BATCH for _, line in taken)
-    if any_batch:  # also one of a batch of 1: another process may not have the stream that it belongs to
+    if any_batch or "" in pair_keys:  # also one of a batch of 1: another process may not have the stream that it belongs to
         key = ""
     norms = traced.graph.find_nodes(op="call_function", target=group_coefficients)
     if not norms and not taken:

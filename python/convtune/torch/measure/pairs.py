@@ -4,6 +4,7 @@ them otherwise, remembered as those of layers are."""
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -27,6 +28,8 @@ from .sides import Fused, random
 from .timing import Stopwatch
 
 __all__ = ["PairSides", "Step", "decide_pairs", "known_pairs"]
+
+_log = logging.getLogger("convtune")
 
 _GUESSES = 3  # configs that are looked at
 _CONTESTS_SECONDS = 4.0  # for all of a graph's together; each has its ten rounds
@@ -115,12 +118,14 @@ class PairSides:
         return lambda: activated(pair1d_packed(self.x, packed, line), self.step.behind)
 
 
-def _planned(problem: PairProblem, device: str) -> list[Pair]:
-    """The pair by the configs that should be fastest; none where no kernel is for it."""
+def _planned(problem: PairProblem, device: str) -> list[Pair] | Error:
+    """The pair by the configs that should be fastest; none where no kernel is for it; or what failed, which may pass."""
     try:
         first = Pair(problem, device)
-    except Error:
+    except Unsupported:
         return []
+    except Error as why:
+        return why
     found = [first]
     for config in first.configs[1:_GUESSES]:
         with contextlib.suppress(Error):
@@ -128,7 +133,7 @@ def _planned(problem: PairProblem, device: str) -> list[Pair]:
     return found
 
 
-def _plans(problems: Sequence[tuple[PairProblem, str]]) -> list[list[Pair]]:
+def _plans(problems: Sequence[tuple[PairProblem, str]]) -> list[list[Pair] | Error]:
     """Their kernels, compiled beside each other, each once: positions and dilations are arguments of one."""
     kernels = {(replace(problem, n=1, t=1, dilation=1), device): (problem, device) for problem, device in problems}
     try:
@@ -150,7 +155,7 @@ def decide_pairs(
     steps: Sequence[Step], min_gain: float, force: bool, phases: Phases
 ) -> tuple[list[str | None], list[Layer], list[str]]:
     """For each step the line of its plan, or None; a row for each kind that has a kernel, and its key. A step whose gain is not proven
-    stays two convolutions."""
+    stays two convolutions; so does one where something failed, and its key is "": nothing of it is to be remembered."""
     if not steps:
         return [], [], []
     kinds = {step.kind: step for step in steps}
@@ -161,9 +166,15 @@ def decide_pairs(
     todo = {kind: pairs for kind, pairs in plans.items() if pairs}
     end = time.monotonic() + _CONTESTS_SECONDS
     for number, (kind, pairs) in enumerate(todo.items()):
-        step, lines = kinds[kind], {pair.config: pair_line(pair) for pair in pairs}
+        step = kinds[kind]
         names = [one.first.name for one in steps if one.kind == kind]
-        layer = Layer(names, None, len(names), algorithm="pair", config=pairs[0].config, pair=str(step.problem))
+        layer = Layer(names, None, len(names), algorithm="pair", pair=str(step.problem))
+        if isinstance(pairs, Error):
+            _stays_two(layer, pairs)
+            layers.append(layer)
+            keys.append("")
+            continue
+        lines, layer.config = {pair.config: pair_line(pair) for pair in pairs}, pairs[0].config
         key = key_of(f"pair {kind} {sorted(lines)} {min_gain}", fingerprint(device_of(step)), step.device)
         known = known_pairs([key])
         if force:
@@ -173,16 +184,25 @@ def decide_pairs(
         else:
             with phases("contests of layers"), torch.inference_mode(False):
                 share = max(0.0, end - time.monotonic()) / (len(todo) - number)
-                _compete(layer, step, lines, min_gain, f"{key} contest", share)
-            keep_layers(key, [{name: getattr(layer, name) for name in _DECIDED}])
+                is_decided = _compete(layer, step, lines, min_gain, f"{key} contest", share)
+            if is_decided:
+                keep_layers(key, [{name: getattr(layer, name) for name in _DECIDED}])
+            else:
+                key = ""
         taken[kind] = lines[layer.config] if layer.swapped else None
         layers.append(layer)
         keys.append(key)
     return [taken.get(step.kind) for step in steps], layers, keys
 
 
-def _compete(layer: Layer, step: Step, lines: dict[str, str], min_gain: float, key: str, seconds: float) -> None:
-    """The contest of the two convolutions with the config that a look finds fastest. `lines`: by config."""
+def _stays_two(layer: Layer, why: Exception) -> None:
+    """Says it of a step where something failed."""
+    layer.decision = f"the two convolutions: {(str(why) or type(why).__name__).splitlines()[0]}"
+    _log.warning("%s stays two convolutions: %s", layer.pair, why)
+
+
+def _compete(layer: Layer, step: Step, lines: dict[str, str], min_gain: float, key: str, seconds: float) -> bool:
+    """The contest of the two convolutions with the config that a look finds fastest; False where it failed. `lines`: by config."""
     stopwatch = Stopwatch(step.device)
     try:
         with torch.no_grad():
@@ -193,7 +213,11 @@ def _compete(layer: Layer, step: Step, lines: dict[str, str], min_gain: float, k
             found = check_and_contest(lambda: sides, step.problem.dtype, line, stopwatch, min_gain, f"{key} {line}", seconds)
     except Unsupported as why:
         layer.decision = f"the two convolutions: {str(why).splitlines()[0]}"
-        return
+        return True
+    except (Error, torch.cuda.OutOfMemoryError) as why:
+        _stays_two(layer, why)
+        return False
     layer.take(found)
     two = f"the two convolutions: {100 * min_gain:.3g} % less is not proven"
     layer.decision = f"convtune: one kernel in the place of two, {layer.config}" if found.accepted else two
+    return True
