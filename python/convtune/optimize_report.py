@@ -38,7 +38,12 @@ class Layer:
     low: float = 0.0
     high: float = 0.0
     alone_us: float = 0.0  # PyTorch's convolution without what follows it, where that was asked
-    pair: str = ""  # a residual step of two of the layers as one kernel: its time is beside theirs as they are here
+    pair: str = ""  # the sizes of a residual step, where the row is one: two layers with rows of their own, as one kernel
+
+    @property
+    def what(self) -> str:
+        """The sizes as text; "" where they are not known."""
+        return str(self.problem or self.pair)
 
     def take(self, outcome: Contest) -> None:
         """The numbers of a contest with PyTorch, and whether it was won."""
@@ -79,7 +84,7 @@ class OptimizeReport:
         FILE.json --html PAGE` makes one of. Raises OSError."""
         own = ("training", "mode", "before_us", "after_us", "gain", "low", "high", "kept", "notes")
         model: dict[str, Any] = {name: getattr(self, name) for name in own}
-        model["layers"] = [{**vars(layer), "problem": str(layer.problem or ""), "warnings": None, "pair": None} for layer in self.layers]
+        model["layers"] = [{**vars(layer), "problem": layer.what, "warnings": None, "pair": None} for layer in self.layers]
         write_report(path, {"model": model}, self.device, {"PyTorch": self.pytorch} if self.pytorch else {})
 
     def _cells(self) -> tuple[list[str], list[list[str]], str]:
@@ -92,7 +97,7 @@ class OptimizeReport:
             rows.append(
                 [
                     layer.names[0] + more,
-                    str(layer.problem or layer.pair),
+                    layer.what,
                     str(layer.calls),
                     microseconds(layer.pytorch_us) if layer.pytorch_us > 0 else "",
                     microseconds(layer.convtune_us) if measured else "",
@@ -124,8 +129,8 @@ class OptimizeReport:
                 f"with convtune: {100 * self.gain:.1f} % less (99 % interval {100 * self.low:.1f}.."
                 f"{100 * self.high:.1f} %)\n"
             )
-            swapped = sum(layer.swapped for layer in self.layers)
-            text += f"{swapped} of {len(self.layers)} kinds of layers swapped\n" if self.kept else ""
+            kinds = [layer for layer in self.layers if not layer.pair]
+            text += f"{sum(layer.swapped for layer in kinds)} of {len(kinds)} kinds of layers swapped\n" if self.kept else ""
         for note in self.notes:
             text += note + "\n"
         return text
@@ -152,8 +157,9 @@ def shipped_note(layers: list[Layer]) -> str:
     )
     if not count:
         return ""
+    kinds = sum(not layer.pair for layer in layers)
     return (
-        f"this version ships records of {count} of {len(layers)} kinds of layers, which need no search then: "
+        f"this version ships records of {count} of {kinds} kinds of layers, which need no search then: "
         "`convtune db import --shipped` takes them over"
     )
 

@@ -29,9 +29,9 @@ _free = _library.library.convtune_pair_free
 
 @dataclass(frozen=True)
 class PairProblem:
-    """A residual step by its sizes. `n, c, t`: images, channels and positions; `first_taps`, `dilation`, `second_taps`: of the filters, of which
-    the second has no dilation; `dtype`: "f16" or "bf16", of all tensors; `slope`: of the leaky ReLU in front of both, None of
-    Snakes. Raises InvalidArgument."""
+    """A residual step by its sizes. `n, c, t`: images, channels and positions; `first_taps`, `dilation`, `second_taps`: of the
+    filters, of which the second has no dilation; `dtype`: "f16" or "bf16", of all tensors; `slope`: of the leaky ReLU in front of
+    both, None of Snakes. Raises InvalidArgument."""
 
     n: int
     c: int
@@ -78,8 +78,9 @@ class Pair:
     """A planned pair. Immutable: any number of threads may run it, and CUDA graphs record it. Planning compiles its kernel, once a
     shape, and never measures. `config`: None, and the kernel's estimate chooses.
 
-    Attributes: `problem`, `device` ("cuda:0"), `config`, `configs` (all that there are, first what should be fastest), `packed_bytes` (of weights, on the device), `packing` (equal for two
-    pairs whose packed weights serve both). Raises Unsupported where no kernel is for it, or for this device."""
+    Attributes: `problem`, `device` ("cuda:0"), `config`, `configs` (all that there are, first what should be fastest),
+    `packed_bytes` (of weights, on the device), `packing` (equal for two pairs whose packed weights serve both). Raises
+    Unsupported where no kernel is for it, or for this device."""
 
     _handle: int | None
 

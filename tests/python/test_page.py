@@ -50,6 +50,15 @@ def test_of_a_model(tmp_path):
     assert first < text.index("stem.conv and 1 more", first), "where most of the time goes stands first"
 
 
+def test_a_residual_step_has_its_sizes(tmp_path):
+    """It is a row beside its two layers, and none of their kinds."""
+    report, pair = optimized(), "pair n1c8t9k3d1k3 dtype=bf16 act=snake"
+    report.layers.append(Layer(["step"], None, 1, 50.0, 40.0, 0.2, "pair", "config", "", True, "one kernel", pair=pair))
+    report.save(tmp_path / "model.html")
+    assert pair in Page((tmp_path / "model.html").read_text()).text()
+    assert pair in str(report) and "1 of 2 kinds of layers swapped" in str(report)
+
+
 def test_the_version_that_was_measured_is_kept(tmp_path):
     optimized().save(tmp_path / "model.json")
     assert json.loads((tmp_path / "model.json").read_text())["environment"]["versions"]["PyTorch"] == "2.99.0"
