@@ -83,7 +83,7 @@ def _keeps_numbers(node: Node) -> bool:
     if node.target is aten._to_copy.default:
         return source.meta["val"].device == node.meta["val"].device and node.meta["val"].dtype.is_floating_point  # type: ignore[no-any-return]
     if node.target in _TURNED:
-        return sum(size > 1 for size in source.meta["val"].shape) <= 1
+        return len([size for size in source.meta["val"].shape if size > 1]) <= 1
     return node.target in _RESHAPED
 
 
