@@ -31,7 +31,7 @@ class MadeTensorMaps {
   // nothing is kept, where `make` says so; throws what it throws.
   bool write(const TensorMapGroup& group, const void* data, TensorMap* to);
 
-  static constexpr std::size_t kMost = 16;  // some four tensors, each at some four places in turn
+  static constexpr std::size_t kMost = 32;  // some four tensors, each at some eight places in turn
 
  private:
   struct Entry {
