@@ -292,9 +292,11 @@ void Convolution::run(const Tensors& tensors, const void* w, const void* bias, S
 std::string Convolution::explain_config() const {
   const Plan& p = state_->plan;
   std::string text;
-  for (const ConfigField& field : find_algorithm(state_->device.device.kind, p.algorithm).fields())
-    text += fmt::format("{:<16} {:>6}  {} to {}: {}\n", field.name, p.config.at(field.name), field.least,
-                        field.most, field.meaning);
+  const std::vector<ConfigField> fields = find_algorithm(state_->device.device.kind, p.algorithm).fields();
+  for (const auto& [name, value] : p.config.values)
+    if (const auto field = std::ranges::find(fields, name, &ConfigField::name); field != fields.end())
+      text +=
+          fmt::format("{:<16} {:>6}  {} to {}: {}\n", name, value, field->least, field->most, field->meaning);
   return text;
 }
 

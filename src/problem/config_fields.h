@@ -73,9 +73,8 @@ struct ConfigField {
   std::string meaning;
 };
 template <class T>
-std::vector<ConfigField> config_fields() {
+std::vector<ConfigField> config_fields(const T& typed = {}) {
   std::vector<ConfigField> fields;
-  const T typed;
   visit_choices(
       typed, [&](const char* name, const auto&, std::int64_t least, std::int64_t most, const char* meaning) {
         fields.push_back({name, least, most, meaning});

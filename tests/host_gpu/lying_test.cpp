@@ -105,6 +105,15 @@ TEST(LyingWeights, ArePackedAsTheFilterChannelsLast) {
   }
 }
 
+TEST(LyingWeights, AreAChoiceThatIsExplained) {
+  for (const char* name : {kGemm, kBody}) {
+    const std::vector<ConfigField> fields = algorithm_of({name, "", ""}).fields();
+    const auto lying = std::ranges::find(fields, "lying", &ConfigField::name);
+    ASSERT_NE(lying, fields.end()) << name;
+    EXPECT_EQ(lying->meaning, kLyingMeaning);
+  }
+}
+
 // Layers have a bias, and their weights are packed once.
 TEST(LyingWeights, AreOfGradientsWithoutABias) {
   const DeviceInfo& device = cuda::backend({Device::Kind::cuda, 0}).info();
@@ -116,7 +125,9 @@ TEST(LyingWeights, AreOfGradientsWithoutABias) {
   problem.bias = true;
   EXPECT_FALSE(gemm.accepts(problem, device, config_of(kCases.front())));
   EXPECT_FALSE(cuda::is_lying(gemm.candidates(problem, device).front()));
-  problem.bias = false, problem.layout = Layout::nchw;  // filters lie so, too
+  problem.bias = false, problem.activation = Activation::relu;
+  EXPECT_FALSE(cuda::is_lying(gemm.candidates(problem, device).front()));
+  problem.activation = Activation::none, problem.layout = Layout::nchw;  // filters lie so, too
   EXPECT_FALSE(gemm.accepts(problem, device, config_of(kCases.front())));
   problem.r = problem.s = 1, problem.pad_top = problem.pad_bottom = problem.pad_left = problem.pad_right = 0;
   EXPECT_TRUE(gemm.accepts(problem, device, config_of(kCases.front())));

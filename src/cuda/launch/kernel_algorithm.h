@@ -263,7 +263,7 @@ class KernelAlgorithmOf : public KernelAlgorithm {
                                       const Config& config) const final {
     return stages(kernel_for(computed(problem), config));
   }
-  std::vector<ConfigField> fields() const final { return config_fields<Kernel>(); }
+  std::vector<ConfigField> fields() const final { return config_fields(lying_if_able<Kernel>()); }
   // Known for kernels that have the order as numbers of its own (tile/pack.cuh).
   std::string packed_order(const ConvProblem& problem, const DeviceInfo&, const Config& config) const final {
     std::string order;

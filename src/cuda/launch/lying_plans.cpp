@@ -11,6 +11,11 @@ std::int64_t taps_of(const Gathering& weights) {
   return weights.steps[4];
 }
 
+// Gradients have no epilogue: what has one is a layer of a model, whose weights are packed once.
+bool has_epilogue(const Computed& part) {
+  return part.bias || part.residual || part.activation != Activation::none;
+}
+
 }  // namespace
 
 bool is_lying(const Config& config) {
@@ -20,7 +25,8 @@ bool is_lying(const Config& config) {
 
 LyingWeights lying_of(const Computed& part) {
   const Gathering& a = part.weights;
-  if (a.elements() == 0 || !part.weights_last || part.bias || part.dtype.w != part.dtype.x) return {};
+  if (a.elements() == 0 || !part.weights_last || has_epilogue(part) || part.dtype.w != part.dtype.x)
+    return {};
   const auto small = [](std::int64_t value) { return static_cast<int>(value); };
   return {.taps = small(taps_of(a)),
           .first = small(a.begin),
@@ -55,7 +61,7 @@ void lie(LaunchPlan& plan, const Computed& part) {
 
 double packing_us(const Computed& part) {
   constexpr double kLaunch = 2.5, kBytesOfUs = 0.6e6;  // an H200's, behind a flush
-  if (part.weights.elements() == 0 || part.bias || part.residual || size_of(part.dtype.w) != 2) return 0;
+  if (part.weights.elements() == 0 || has_epilogue(part) || size_of(part.dtype.w) != 2) return 0;
   return kLaunch + 2 * static_cast<double>(part.weights.elements()) / kBytesOfUs;
 }
 

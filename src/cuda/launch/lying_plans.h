@@ -1,6 +1,6 @@
-// Plans whose kernel reads weights as they lie, channels last (tile/lying.h): gradients of x without a bias,
-// where a config says `lying`. What pack() makes of a filter is the filter, channels last, and whoever has it
-// so packs nothing: its memory is the packed weights.
+// Plans whose kernel reads weights as they lie, channels last (tile/lying.h): gradients of x without
+// epilogue, where a config says `lying`. What pack() makes of a filter is the filter, channels last, and
+// whoever has it so packs nothing: its memory is the packed weights.
 #pragma once
 
 #include "cuda/launch/extents.h"
@@ -13,7 +13,14 @@ namespace convtune::cuda {
 inline constexpr std::string_view kLyingOrder = "krsc";
 
 bool is_lying(const Config& config);
-// How the layer's filter serves a part; packed weights where the part is none of a gradient, or has a bias.
+// A kernel that reads lying weights where it can, and so has `lying` among its fields.
+template <class Kernel>
+constexpr Kernel lying_if_able() {
+  Kernel kernel;
+  if constexpr (requires { kernel.lying; }) kernel.lying = 1;
+  return kernel;
+}
+// How the layer's filter serves a part; packed weights where it is none of a gradient, or has an epilogue.
 LyingWeights lying_of(const Computed& part);
 // w as [filter][tap][channel]; a box is 64 channels of a tap of so many filters.
 TensorMapGroup lying_map(const ConvExtents& part, const LyingWeights& weights, int box_filters);
@@ -21,7 +28,7 @@ TensorMapGroup lying_map(const ConvExtents& part, const LyingWeights& weights, i
 void lie(LaunchPlan& plan, const Computed& part);
 
 // What packing costs in each call, by the model, where weights change in each: in parts of gradients of x in
-// half precision, without a bias or a residual: else they are layers of a model.
+// half precision, without a bias, a residual or an activation: else they are layers of a model.
 double packing_us(const Computed& part);
 double packing_us(const std::vector<Computed>& parts, const Config& config);  // 0 of one that is lying
 

@@ -282,13 +282,14 @@ Support DirectBodyHalf::takes_kernel(const Kernel& kernel, const DeviceInfo&) co
   const bool goes_on =
       (kernel.stages() == 1 || kernel.input_stages > 1) && (kernel.steps() == 1 || kernel.weight_stages > 1);
   if (goes_on && kernel.valid(sm90_smem_per_block())) return Support::yes();
-  return Support::no(
-      fmt::format("a tile within the output, whole images where they are several, of at most 256 positions "
-                  "(here {}) and 128 sums of a thread (96 with 3 consumers; here {}); channels 32 or 64; "
-                  "ping_pong with 2 consumers; two stages where a tile has several; {}and {} bytes of shared "
-                  "memory (here {})",
-                  kernel.positions(), kernel.sums(), kernel.transposes ? "columns in eights, or all; " : "",
-                  sm90_smem_per_block(), kernel.smem_bytes()));
+  return Support::no(fmt::format(
+      "a tile within the output, whole images where they are several, of at most 256 positions "
+      "(here {}) and 128 sums of a thread (96 with 3 consumers; here {}); channels 32 or 64; "
+      "ping_pong with 2 consumers; two stages where a tile has several; {}lying in gradients of x with "
+      "neither epilogue nor cache, whose weights TMA can bring; and {} bytes of shared "
+      "memory (here {})",
+      kernel.positions(), kernel.sums(), kernel.transposes ? "columns in eights, or all; " : "",
+      sm90_smem_per_block(), kernel.smem_bytes()));
 }
 
 LaunchPlan DirectBodyHalf::launch(const Kernel& kernel, const DeviceInfo& device) const {

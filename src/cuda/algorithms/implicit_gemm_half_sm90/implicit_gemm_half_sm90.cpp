@@ -172,7 +172,8 @@ class ImplicitGemmHalf final : public KernelAlgorithmOf<ImplicitGemmHalfSm90> {
                     "a multiple of 8 up to 32, then of 16; channels 32 or 64; stages 2 to {}; ping_pong with "
                     "2 consumers, "
                     "no split; a split of at most {} steps without a cluster, whose sums fit into the "
-                    "stages; and {} bytes "
+                    "stages; lying in gradients of x with neither epilogue, cache nor split, whose "
+                    "weights TMA can bring; and {} bytes "
                     "of shared memory",
                     kMostStages, kernel.steps(), sm90_smem_per_block()));
   }
