@@ -228,8 +228,8 @@ CONVTUNE_API convtune_status convtune_run_tensors(const convtune_convolution* co
 
 /* A pair: y = x + second(act(first(act(x)))) in one kernel, for two convolutions over positions of as many
  * filters as channels, with a stride of 1 and as much padding as keeps the positions; x and y are [n][t][c],
- * in half precision. convtune/pair.h says it all. On GPUs of compute capability 9.0; on other devices
- * CONVTUNE_UNSUPPORTED, as where a tile does not fit. */
+ * in half precision. convtune/pair.h says it all. On GPUs of compute capability 9.0, for multiples of 32
+ * channels up to 512; on other devices CONVTUNE_UNSUPPORTED, as where a tile does not fit. */
 typedef enum convtune_pair_activation {
   CONVTUNE_PAIR_LEAKY_RELU = 0, /* slope: below 0 */
   CONVTUNE_PAIR_SNAKE = 1       /* v + scale * sin(alpha * v)^2, with numbers a channel */
@@ -264,7 +264,7 @@ CONVTUNE_API void convtune_pair_free(convtune_pair* pair); /* null: nothing happ
  * estimate; all configs, the one that should be fastest first. */
 CONVTUNE_API convtune_status convtune_pair_json(const convtune_pair* pair, convtune_text* json);
 /* As convtune_packed_bytes, convtune_pack and convtune_run. x and y begin at multiples of 16 bytes and do not
- * overlap. */
+ * overlap: CONVTUNE_INVALID_ARGUMENT where y is x. */
 CONVTUNE_API size_t convtune_pair_packed_bytes(const convtune_pair* pair); /* null: 0 */
 CONVTUNE_API convtune_status convtune_pair_pack(const convtune_pair* pair,
                                                 const convtune_pair_weights* weights, void* packed,

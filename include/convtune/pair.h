@@ -25,7 +25,9 @@ enum class PairActivation { leaky_relu, snake };
 
 // x and y are [n][t][c], in half precision. Both convolutions have as many filters as channels, a stride of 1
 // and as much padding as keeps the positions. What an activation makes is rounded to the element type, and y
-// once, as by two convolutions with an epilogue.
+// once, as by two convolutions with an epilogue. Channels are a multiple of 32 of up to 512, which up to 8
+// blocks share in multiples of 32 up to 256 (not 352 and 416); filters have up to 63 and 31 taps, a dilation
+// up to 256, and a tile with its halos has to fit into shared memory.
 struct PairProblem {
   DType dtype = DType::bf16;
   std::int64_t n = 1, c = 32, t = 1;
@@ -57,9 +59,11 @@ class Pair {
   std::string packed_order() const;
   std::size_t packed_bytes() const;
 
-  // In memory of the caller's on the device, aligned to 256 bytes, kept until what reads it is done.
+  // In memory of the caller's on the device, aligned to 256 bytes, kept until what reads it is done. Written
+  // by pack(), or by a copy that no kernel overlaps: a run reads it before kernels in front of it have ended.
   void pack(const PairWeights& weights, void* packed, Stream stream = nullptr) const;
-  // x and y begin at multiples of 16 bytes and do not overlap: what one block stores others read.
+  // x and y begin at multiples of 16 bytes and do not overlap: what one block stores others read. Throws
+  // Error{invalid_argument} where y is x.
   void run(const void* x, const void* packed, void* y, Stream stream = nullptr) const;
 
  private:

@@ -162,6 +162,7 @@ void write_problem(const ConvProblem& problem, convtune_problem* to) {
 
 PairProblem read_pair_problem(const convtune_pair_problem* problem) {
   const convtune_pair_problem from = read(problem, kPairProblem, "problem");
+  if (from.reserved != 0) throw bad(fmt::format("problem: reserved is {}; it must be 0", from.reserved));
   PairProblem to;
   to.dtype = checked("problem.dtype", from.dtype, kLastDType);
   to.n = from.n, to.c = from.c, to.t = from.t;

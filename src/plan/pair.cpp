@@ -99,6 +99,8 @@ std::size_t Pair::packed_bytes() const {
 void Pair::pack(const PairWeights& weights, void* packed, Stream stream) const {
   check_pointer("the first convolution's weights", weights.first, 2);
   check_pointer("the second convolution's weights", weights.second, 2);
+  for (const void* bias : {weights.first_bias, weights.second_bias})
+    if (bias) check_pointer("a bias", bias, 2);
   if (state_->problem.activation == PairActivation::snake)
     for (const float* numbers :
          {weights.first_alpha, weights.first_scale, weights.second_alpha, weights.second_scale})
@@ -112,6 +114,7 @@ void Pair::run(const void* x, const void* packed, void* y, Stream stream) const 
   check_pointer("x", x, 16);
   check_pointer("packed", packed, 256);
   check_pointer("y", y, 16);
+  if (x == y) throw Error(ErrorKind::invalid_argument, "pair: y is x, which other blocks read");
   state_->executable.run(x, packed, y, stream);
 }
 

@@ -99,5 +99,22 @@ TEST_F(HostPair, IsWithinRoundingOnRealNumbers) {
     EXPECT_EQ(pair_fault(plan_pair(problem, kGpu), gpu(), Data::real, 5), "") << to_string(problem);
 }
 
+TEST_F(HostPair, RefusesWhatItWouldReadWrongly) {
+  const Pair pair = plan_pair({.c = 32, .t = 64}, kGpu);
+  const auto memory = gpu().allocate(pair.packed_bytes());
+  auto* const at = static_cast<std::byte*>(memory.get());
+  const auto refused = [](const auto& work) {
+    try {
+      work();
+    } catch (const Error& error) {
+      return error.kind() == ErrorKind::invalid_argument;
+    }
+    return false;
+  };
+  EXPECT_TRUE(refused([&] { pair.run(at, at, at); }));
+  EXPECT_TRUE(refused([&] { pair.pack({.first = at, .first_bias = at + 1, .second = at}, at); }));
+  EXPECT_TRUE(refused([&] { pair.pack({.first = at, .second = at, .second_bias = at + 1}, at); }));
+}
+
 }  // namespace
 }  // namespace convtune::pairs_test

@@ -22,11 +22,16 @@ namespace convtune::cuda {
 namespace {
 
 constexpr const char* kFile = "cuda/pairs/pair_sm90.cuh";
+constexpr int kMostParts = 8;                                            // blocks of a cluster, on every GPU
 constexpr long long kSmem = 227 << 10, kSmemOfTwo = (kSmem - 2048) / 2;  // bytes a block of an SM of 9.0
 
 std::string kernel_name(const char* prefix, const PairSm90& kernel) {
   return fmt::format("convtune::pair_sm90::{}pair_sm90<{}>", prefix, to_cuda(kernel));
 }
+
+static_assert(static_cast<int>(PairActivation::leaky_relu) ==
+                  static_cast<int>(PairSm90Activation::leaky_relu) &&
+              static_cast<int>(PairActivation::snake) == static_cast<int>(PairSm90Activation::snake));
 
 PairSm90 plain(const PairProblem& a) {
   return {.type = element_type_of(a.dtype),
@@ -73,12 +78,28 @@ Support supports_pair(const PairProblem& a, const DeviceInfo& device) {
   if (a.dtype == DType::f32) return Support::no("pairs are in half precision");
   if (a.c % 32 != 0)
     return Support::no(fmt::format("pairs are for multiples of 32 channels, not for {}", a.c));
-  constexpr std::int64_t kMost = 1 << 20, kMostChannels = 1024, kMostTaps = 64, kMostImages = 65535;
-  if (a.c > kMostChannels || a.t > kMost * 64 || a.n > kMostImages || a.first_taps > kMostTaps ||
-      a.second_taps > 32 || a.dilation > 256)
-    return Support::no("pairs are for up to 1024 channels, 64 taps and a dilation of 256");
+  struct Limit {
+    const char* what;
+    std::int64_t value, most;
+  };
+  for (const auto& [what, value, most] : {Limit{"channels", a.c, PairSm90::kMostLoading},
+                                          {"a batch", a.n, 65535},
+                                          {"positions", a.t, 1 << 26},
+                                          {"taps of the first convolution", a.first_taps, 63},
+                                          {"taps of the second convolution", a.second_taps, 31},
+                                          {"a dilation", a.dilation, 256}})
+    if (value > most) return Support::no(fmt::format("pairs are for {} up to {}, not {}", what, most, value));
+  PairSm90 kernel = plain(a);
+  const auto shared = [&] { return kernel.channels % (32 * kernel.parts) == 0 && kernel.filters() <= 256; };
+  for (kernel.parts = 1; kernel.parts <= kMostParts && !shared();) ++kernel.parts;
+  if (kernel.parts > kMostParts)
+    return Support::no(fmt::format("up to {} blocks share channels in multiples of 32 up to 256, and not {}",
+                                   kMostParts, a.c));
   if (pair_kernels(a, device).empty())
-    return Support::no(fmt::format("a tile of {} channels does not fit into shared memory", a.c));
+    return Support::no(
+        fmt::format("a tile of {} channels with {} and {} taps and a dilation of {} does not "
+                    "fit into shared memory",
+                    a.c, a.first_taps, a.second_taps, a.dilation));
   return Support::yes();
 }
 
@@ -86,7 +107,7 @@ std::vector<PairSm90> pair_kernels(const PairProblem& a, const DeviceInfo& devic
   std::vector<std::pair<double, PairSm90>> timed;
   const int dilation = static_cast<int>(a.dilation);
   PairSm90 kernel = plain(a);
-  constexpr int kMostParts = 8, kMostConsumers = 4, kMostStages = 32, kStageBytes = 16 << 10;
+  constexpr int kMostConsumers = 4, kMostStages = 32, kStageBytes = 16 << 10;
   for (kernel.parts = 1; kernel.parts <= kMostParts; ++kernel.parts) {
     if (kernel.channels % (32 * kernel.parts) != 0) continue;
     for (const int unit : {64, 32}) {  // channels of a stage, as many as make a large one

@@ -6,11 +6,13 @@ namespace convtune::ptx {
 
 // Blocks of this kernel may have begun while earlier kernels of the stream still run: this returns when those
 // have ended and what they wrote can be read. Every thread calls it before its first access to global memory,
-// writes too, since an earlier kernel may still read there; a block that ends without would let the next
-// kernel overtake an earlier one. Only then it lets the next kernel's blocks begin, once all blocks of this
-// one have come so far: they take what room is left, and wait here. So of three kernels no two but neighbours
-// are ever under way together. Before compute capability 9.0, where kernels do not overlap, it does nothing,
-// as in a launch that does not allow it.
+// writes too, since an earlier kernel may still read there. Pairs alone read packed weights and their flag
+// before it: pack() ends with a step of memory alone that no launch overlaps, so that what wrote them has
+// ended before the kernel in front began. A block that ends without a call would let the next kernel overtake
+// an earlier one. Only then it lets the next kernel's blocks begin, once all blocks of this one have come so
+// far: they take what room is left, and wait here. So of three kernels no two but neighbours are ever under
+// way together. Before compute capability 9.0, where kernels do not overlap, it does nothing, as in a launch
+// that does not allow it.
 //
 // Reads through a `const __restrict__` pointer count as reads of constants, which a compiler may move to
 // before a wait that they do not depend on. It did with the flag of the packed weights, which every kernel

@@ -37,6 +37,27 @@ std::vector<PairProblem> vocoders() {
   return all;
 }
 
+std::string refusal(const PairProblem& problem) {
+  return cuda::supports_pair(problem, h200()).reason();
+}
+
+TEST(Pair, RefusalsNameWhatIsNotSo) {
+  EXPECT_TRUE(cuda::supports_pair({.c = 512, .t = 1 << 26}, h200()));
+  EXPECT_EQ(refusal({.c = 544}), "pairs are for channels up to 512, not 544");
+  EXPECT_EQ(refusal({.n = 70000}), "pairs are for a batch up to 65535, not 70000");
+  EXPECT_EQ(refusal({.t = 1 << 27}), "pairs are for positions up to 67108864, not 134217728");
+  EXPECT_EQ(refusal({.first_taps = 65}), "pairs are for taps of the first convolution up to 63, not 65");
+  EXPECT_EQ(refusal({.second_taps = 33}), "pairs are for taps of the second convolution up to 31, not 33");
+  EXPECT_EQ(refusal({.dilation = 257}), "pairs are for a dilation up to 256, not 257");
+  EXPECT_EQ(refusal({.c = 352}), "up to 8 blocks share channels in multiples of 32 up to 256, and not 352");
+  EXPECT_EQ(refusal({.c = 64, .first_taps = 63, .dilation = 256}),
+            "a tile of 64 channels with 63 and 3 taps and a dilation of 256 does not fit into shared memory");
+  for (int c = 32; c <= 512; c += 32)  // else it is shared memory that has no room
+    EXPECT_EQ(static_cast<bool>(cuda::supports_pair({.c = c, .first_taps = 1, .second_taps = 1}, h200())),
+              c != 352 && c != 416)
+        << c;
+}
+
 TEST(Pair, EveryWeightHasOnePlaceThatReadersFind) {
   for (const PairProblem& problem : vocoders()) {
     if (problem.c > 192 || problem.dilation > 1) continue;
