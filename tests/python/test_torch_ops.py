@@ -373,7 +373,7 @@ def test_100000_calls_keep_nothing(device):
 
 
 def test_inductor_hands_tensors_over_as_they_were_traced():
-    """Their memory format decides the output's."""
+    """Their memory format decides the output's. Of conv2d_packed the plan decides it, and its own lowering asks for that."""
     wanted = getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order)
-    for name in ("conv2d", "conv2d_fused", "conv2d_forward", "conv2d_packed"):
+    for name in ("conv2d", "conv2d_fused", "conv2d_forward", "conv_gradients"):
         assert wanted in getattr(torch.ops.convtune, name).default.tags, name
