@@ -123,8 +123,8 @@ void release(NamedBarrier& barrier) {
   barrier = {};
 }
 
-// Where watch.cpp keeps what threads know that have come to the cluster's barrier in a phase: nobody comes to
-// the next but one before all have left it.
+// Memory in which watch.cpp keeps what threads know that have come to the cluster's barrier in a phase:
+// nobody comes to the next but one before all have left it.
 unsigned cluster_barrier_of(int phase) {
   return ~0u - static_cast<unsigned>(phase % 2);
 }

@@ -27,7 +27,7 @@ unsigned short bits_of(std::int64_t weight) {
   return static_cast<unsigned short>(1 + weight % 30011);
 }
 
-// Those that pack.
+// Candidates that pack.
 std::vector<Config> packing(std::vector<Config> configs) {
   std::erase_if(configs, cuda::is_lying);
   return configs;

@@ -20,7 +20,8 @@
 namespace convtune::cpu {
 namespace {
 
-// What oneDNN is asked: sums and bias, as f32. A residual of another type is added by the pass.
+// The problem that oneDNN is asked for: sums and bias, as f32. A residual of another type is added by the
+// pass.
 ConvProblem sums_of(const ConvProblem& problem) {
   ConvProblem sums = problem;
   sums.activation = Activation::none;

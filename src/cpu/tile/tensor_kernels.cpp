@@ -277,7 +277,7 @@ void round_planes(const FinishArgs& shared) {
 }
 #endif
 
-// Of f32, without a residual and through the caches: nothing is asked for each vector.
+// Finishes f32 without a residual and through the caches: nothing is asked for each vector.
 template <Activation activation>
 void finish_floats(FinishArgs args) {
   const float alpha = args.problem->alpha, beta = args.problem->beta;

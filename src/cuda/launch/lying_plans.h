@@ -27,7 +27,7 @@ TensorMapGroup lying_map(const ConvExtents& part, const LyingWeights& weights, i
 // Has pack() put the filter channels last, and nothing else read what only packed weights have.
 void lie(LaunchPlan& plan, const Computed& part);
 
-// What packing costs in each call, by the model, where weights change in each: in parts of gradients of x in
+// The time of packing in each call, by the model, where weights change in each: in parts of gradients of x in
 // half precision, without a bias, a residual or an activation: else they are layers of a model.
 double packing_us(const Computed& part);
 double packing_us(const std::vector<Computed>& parts, const Config& config);  // 0 of one that is lying

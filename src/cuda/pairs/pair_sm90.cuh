@@ -170,7 +170,7 @@ __device__ __forceinline__ void store_rows(const Run& run, const Tile<config>& t
   }
 }
 
-// What consumers multiply first, by them and others.
+// The tensors that consumers multiply first, activated by them and others.
 template <PairSm90 config>
 __device__ __forceinline__ void load(Run& run, const Tile<config>& tile) {
   load_numbers(run, tile);

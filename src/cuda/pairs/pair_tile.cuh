@@ -51,7 +51,7 @@ __device__ __forceinline__ float snake(float v, float alpha, float scale) {
   return fmaf(scale * sine, sine, v);
 }
 
-// What an activation has for two neighbouring channels.
+// An activation's numbers for two neighbouring channels.
 struct SnakePair {
   float alpha[2], scale[2];
 };

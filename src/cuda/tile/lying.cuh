@@ -41,7 +41,7 @@ __device__ __forceinline__ void bring_lying_weights(const ptx::TensorMap* map, i
   });
 }
 
-// What a warp knows of the weights: it looks at them when a sum is NaN, once.
+// A warp's knowledge of the weights: it looks at them when a sum is NaN, once.
 template <auto config>
 struct LyingDoubt {
   bool looked = false, finite = true;

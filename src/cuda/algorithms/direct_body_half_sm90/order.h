@@ -27,7 +27,7 @@ struct BodyTiles {
   }
 };
 
-// What a stage has: a phase of some channels, of the frame that a tap over time reads.
+// The contents of a stage: a phase of some channels, of the frame that a tap over time reads.
 struct BodyStages {
   int channels, chunk_stages, row_phases, column_phases, frames;
   int stride, pad, dilation;  // of frames

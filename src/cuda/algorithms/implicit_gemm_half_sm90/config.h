@@ -154,7 +154,7 @@ struct ImplicitGemmHalfSm90 {
   constexpr int pieces() const { return channels / 8; }  // per row
   constexpr int exchanged(int row, int piece) const { return weights().exchanged(row, piece); }
   constexpr int input_bytes() const { return tile_rows() * row_bytes(); }
-  // Those that lie are blocks of 64 filters, with a row of these for each channel.
+  // Filters that lie are blocks of 64, with a row of these for each channel.
   constexpr int weight_blocks() const { return ceil_div(filters, LyingWeights::kBlock); }
   constexpr int weight_bytes() const {
     return (lying > 0 ? weight_blocks() * LyingWeights::kBlock : filters) * row_bytes();

@@ -29,7 +29,7 @@ struct HalfGemmTiles {
   }
 };
 
-// What a step has: a tap, and some channels.
+// The contents of a step: a tap, and some channels.
 struct HalfGemmSteps {
   int channels, channel_blocks, frames, rows, columns, dilation_d, dilation_h, dilation_w;  // of the filter
 

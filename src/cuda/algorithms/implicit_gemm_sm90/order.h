@@ -27,7 +27,7 @@ struct Tf32GemmTiles {
   }
 };
 
-// What a step has: some channels, and a tap.
+// The contents of a step: some channels, and a tap.
 struct Tf32GemmSteps {
   int channels, taps, rows, columns, dilation_d, dilation_h, dilation_w;  // of the filter
 
