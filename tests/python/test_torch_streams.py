@@ -211,20 +211,21 @@ def on(stream, call):
         return call()
 
 
-def compiled_block():
+def compiled_block(x, *streams):
+    """(model, the compiled model), which each stream has run."""
     torch._dynamo.reset()
     model = block()
     run = torch.compile(model, backend="convtune", options={"convtune.force": True, "convtune.whole": False})
+    for stream in streams:
+        on(stream, lambda: run(x))
+    torch.cuda.synchronize()
     return model, run
 
 
 @on_gpu
 def test_a_compiled_graph_on_another_stream_waits_for_weights(kept_busy):
     one, other, busy, x = kept_busy
-    model, run = compiled_block()
-    for stream in (one, other):
-        on(stream, lambda: run(x))
-    torch.cuda.synchronize()
+    model, run = compiled_block(x, one, other)
     on(one, lambda: model[0].weight.mul_(-1))
     other.wait_stream(one)
     busy(one)
@@ -238,10 +239,7 @@ def test_a_compiled_graph_on_another_stream_waits_for_weights(kept_busy):
 @on_gpu
 def test_a_compiled_graph_under_way_keeps_its_weights(kept_busy):
     one, other, busy, x = kept_busy
-    model, run = compiled_block()
-    for stream in (one, other):
-        on(stream, lambda: run(x))
-    torch.cuda.synchronize()
+    model, run = compiled_block(x, one, other)
     with torch.no_grad():
         expected, kept = model(x), model[0].weight.data
     changed = -kept
@@ -297,9 +295,7 @@ def test_replays_on_another_stream(kept_busy, in_place):
 @on_gpu
 def test_a_graph_recorded_behind_a_change_reads_what_weights_are(kept_busy):
     x = kept_busy[-1]
-    model, run = compiled_block()
-    on(torch.cuda.current_stream(), lambda: run(x))
-    torch.cuda.synchronize()
+    model, run = compiled_block(x, torch.cuda.current_stream())
     with torch.no_grad():
         model[0].weight.mul_(-1)
         graph = torch.cuda.CUDAGraph()
