@@ -36,10 +36,6 @@ std::string dumped(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-Device device_of(const char* text) {
-  return text ? parse_device(text) : best_device();
-}
-
 Convolution plan_of(const ConvProblem& problem, Device device, const char* algorithm, const char* config) {
   if (algorithm) return plan(problem, device, algorithm, config ? parse_config(config) : Config{});
   if (config)

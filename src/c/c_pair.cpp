@@ -20,9 +20,9 @@ convtune_status convtune_pair_plan(const convtune_pair_problem* problem, const c
   if (pair) *pair = nullptr;
   return guarded([&] {
     require(pair, "pair");
-    *pair = new convtune_pair{convtune::plan_pair(
-        read_pair_problem(problem), device ? convtune::parse_device(device) : convtune::best_device(),
-        config ? convtune::parse_config(config) : convtune::Config{})};
+    *pair =
+        new convtune_pair{convtune::plan_pair(read_pair_problem(problem), device_of(device),
+                                              config ? convtune::parse_config(config) : convtune::Config{})};
   });
 }
 

@@ -160,6 +160,10 @@ void write_problem(const ConvProblem& problem, convtune_problem* to) {
   std::memcpy(to, &from, fits);
 }
 
+Device device_of(const char* text) {
+  return text ? parse_device(text) : best_device();
+}
+
 PairProblem read_pair_problem(const convtune_pair_problem* problem) {
   const convtune_pair_problem from = read(problem, kPairProblem, "problem");
   if (from.reserved != 0) throw bad(fmt::format("problem: reserved is {}; it must be 0", from.reserved));

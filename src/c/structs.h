@@ -21,6 +21,9 @@ void write_problem(const ConvProblem& problem, convtune_problem* to);
 PairProblem read_pair_problem(const convtune_pair_problem* problem);
 PairWeights read_pair_weights(const convtune_pair_weights* weights);
 
+// The device of that name, the best one for null; throws what `parse_device` throws.
+Device device_of(const char* text);
+
 Tensors read_tensors(const convtune_tensors* tensors);
 
 CpuExecutor read_cpu_executor(const convtune_cpu_executor* executor);
