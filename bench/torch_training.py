@@ -4,6 +4,7 @@
     python bench/torch_training.py --models convnext_tiny resnet50 --batch 256 --json training.json
     python bench/torch_training.py --models tiny --batch 2 --size 32 --device cpu --type float32
     python bench/torch_training.py --models convnext_tiny:256 unet3d:2 --deadline 540 --json training.json
+    python bench/torch_training.py --models efficientnet_v2_s:64:compiled_graphs+backend_graphs resnet50:256
 
 A step is zero_grad, forward under bf16 autocast, cross entropy, backward, SGD with momentum, on synthetic images (or volumes:
 unet3d, of --depth) with random labels. Ways: eager and compiled (PyTorch's default mode), channels first and last; backend:
@@ -98,8 +99,9 @@ def compiled(model, turn, options):
     return torch.compile(model, backend=backend)
 
 
-def convtunes(model, turn, options):
-    """By convtune, which has the GPU to itself where it measures, and leaves it to others while inductor compiles."""
+def convtunes(model, turn, options, stage):
+    """By convtune, which has the GPU to itself where it measures, and leaves it to others while inductor compiles. `stage` is told
+    each phase of the first step."""
     import torch
 
     import convtune.torch.backend
@@ -110,6 +112,7 @@ def convtunes(model, turn, options):
     @contextlib.contextmanager
     def phase(self, name):
         held = turn.taken
+        stage(name)
         (turn.take if "contest" in name or "search" in name else turn.leave)()
         try:
             with plain(self, name):
@@ -168,7 +171,7 @@ def work(args):
             turn.leave()
     if way in ("backend", "rewritten"):
         unproven = {"convtune.whole": False} if way == "rewritten" else {}
-        run = convtunes(model, turn, {"convtune.budget": args.budget, **unproven, **graphs})
+        run = convtunes(model, turn, {"convtune.budget": args.budget, **unproven, **graphs}, stage)
     elif way.removesuffix("_first").endswith("compiled"):
         run = compiled(model, turn, graphs)
     else:
@@ -216,10 +219,20 @@ def work(args):
         turn.answer(samples)
 
 
-def worker(way, name, batch, args, folder):
+def asked(text, args, parser):
+    """(name, batch, ways) of a model as --models has it."""
+    name, batch, ways = (*text.split(":"), "", "")[:3]
+    ways = ways.split("+") if ways else args.ways
+    unknown = set(ways) - {*WAYS, *ASKED}
+    if unknown:
+        parser.error(f"{text}: no way {', '.join(unknown)}; they are {', '.join((*WAYS, *ASKED))}")
+    return name, int(batch or args.batch), ways
+
+
+def worker(way, name, batch, ways, args, folder):
     same = {one: getattr(args, one) for one in ("size", "depth", "type", "budget", "device")}
-    options = {"way": way, "models": name, "batch": batch, "seconds": args.seconds / len(args.ways) / args.rounds, **same,
-               "answers": os.path.join(folder, f"{name}-{batch}-{way}")}
+    options = {"way": way, "models": name, "batch": batch, "seconds": args.seconds / len(ways) / args.rounds, **same,
+               "answers": os.path.join(folder, f"{name}-{batch}-{ways[0]}-{way}")}  # a model may be asked for twice
     found = Worker(name, way, [__file__, *(word for option, value in options.items() for word in (f"--{option}", str(value)))])
     found.answers = options["answers"]
     return found
@@ -262,7 +275,7 @@ def measured(name, batch, workers, args):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", default=["convnext_tiny", "resnet50"],
-                        help="torchvision's names, unet3d and tiny, each with :BATCH where not --batch")  # fmt: skip
+                        help="torchvision's names, unet3d, tiny, yolo11m, sd_unet, each with :BATCH where not --batch, and :WAY+WAY where not --ways")
     parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=[*WAYS, *ASKED])
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--size", type=int, default=224)
@@ -271,7 +284,7 @@ def main():
     parser.add_argument("--budget", type=float, default=0.0, help="seconds of search")
     parser.add_argument("--seconds", type=float, default=15.0, help="of the comparison of a model")
     parser.add_argument("--rounds", type=int, default=4, help="turns of each way")
-    parser.add_argument("--deadline", type=float, default=math.inf, help="seconds: what is not ready after four fifths is left out")
+    parser.add_argument("--deadline", type=float, default=math.inf, help="seconds: what is not ready when steps must be timed is left out")
     parser.add_argument("--at-once", type=int, default=AT_ONCE, metavar="N", help="processes that compile at the same time")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--json", help="the file that the rows go to")
@@ -285,13 +298,14 @@ def main():
 
     name = torch.cuda.get_device_name() if args.device != "cpu" else "cpu"
     result = {"format": "convtune-torch-training", "version": 4, "device": name, "torch": torch.__version__, "rows": []}
-    models = [(name, int(batch or args.batch)) for name, _, batch in (one.partition(":") for one in args.models)]
+    models = [asked(one, args, parser) for one in args.models]
+    until = max(0.6 * args.deadline, args.deadline - max(40, 1.5 * args.seconds * len(models)))
     with tempfile.TemporaryDirectory() as folder:
-        workers = {model: [worker(way, *model, args, folder) for way in (*args.ways, EXACT)] for model in models}
-        make_ready([one for of in workers.values() for one in of], args.at_once, START + max(0.8 * args.deadline, args.deadline - 40), look)
-        for (model, batch), ways in workers.items():
-            result["rows"].append(measured(model, batch, ways, args))
-            for one in ways:
+        workers = [[worker(way, name, batch, ways, args, folder) for way in (*ways, EXACT)] for name, batch, ways in models]
+        make_ready([one for of in workers for one in of], args.at_once, START + until, look)
+        for (model, batch, _), of in zip(models, workers):
+            result["rows"].append(measured(model, batch, of, args))
+            for one in of:
                 one.end()
             if args.json:
                 with open(args.json, "w") as file:
