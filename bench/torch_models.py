@@ -24,7 +24,7 @@ import time
 
 from torch_model_numbers import errors, kernels_of, kinds_of, peak_mib, queued_us, timed, wait
 from torch_zoo import MODELS, model_of
-from turns import AT_ONCE, Turn, Worker, make_ready
+from turns import AT_ONCE, Turn, Worker, alone, make_ready
 
 START = time.monotonic()
 WAYS = ("eager", "graphs", "convtune", "recorded", "graphed", "frozen", "compile")
@@ -215,7 +215,8 @@ def worker(way, name, batch, args):
 
 def look(worker, most):
     row = worker.row
-    row["kernels"] = worker.ask("kernels", time.monotonic() + 60) or {}
+    with alone():
+        row["kernels"] = worker.ask("kernels", time.monotonic() + 60) or {}
     print(f"{worker.name} {worker.way} after {time.monotonic() - START:.0f} s: {row['seconds']}; error "
           f"{row['error']:.2e}; us and times a call:")  # fmt: skip
     if is_ours(worker.way) or worker.way == "frozen":
@@ -227,10 +228,11 @@ def look(worker, most):
 
 def measure(name, batch, workers, args):
     alive = [one for one in workers if one.row is not None]
-    for turn in range(args.rounds):
-        for one in alive if turn % 2 == 0 else alive[::-1]:
-            if turn == 0 or time.monotonic() - START < args.deadline:
-                one.samples += one.ask("time", time.monotonic() + 60) or []
+    with alone():
+        for turn in range(args.rounds):
+            for one in alive if turn % 2 == 0 else alive[::-1]:
+                if turn == 0 or time.monotonic() - START < args.deadline:
+                    one.samples += one.ask("time", time.monotonic() + 60) or []
     alive = [one for one in alive if one.samples]
     print(f"== {name}, batch {batch}, {args.type}")
     for one in alive:

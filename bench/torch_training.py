@@ -29,7 +29,7 @@ import time
 
 from step_answers import compared, gradients_of, said, without_chance
 from torch_model_numbers import kernels_of, peak_mib
-from turns import AT_ONCE, Turn, Worker, make_ready
+from turns import AT_ONCE, Turn, Worker, alone, make_ready
 
 START = time.monotonic()
 WAYS = ("eager", "eager_first", "backend", "compiled", "compiled_first", "ours", "ours_compiled")  # who is short is soon ready
@@ -304,7 +304,8 @@ def main():
         workers = [[worker(way, name, batch, ways, args, folder) for way in (*ways, EXACT)] for name, batch, ways in models]
         make_ready([one for of in workers for one in of], args.at_once, START + until, look)
         for (model, batch, _), of in zip(models, workers):
-            result["rows"].append(measured(model, batch, of, args))
+            with alone():
+                result["rows"].append(measured(model, batch, of, args))
             for one in of:
                 one.end()
             if args.json:

@@ -3,9 +3,13 @@ torch_models.py and torch_training.py.
 
 A process answers by lines of JSON. TURN asks for the GPU, which a line of its input grants, and LEAVE gives it back; any other
 answer is its last before it is asked for more, and gives it back, too.
+
+Programs that share a GPU name one file in CONVTUNE_GPU_LOCK: who has the GPU holds it, so that one compiles while another measures
+(`flock FILE program` for one that knows nothing of it).
 """
 
 import contextlib
+import fcntl
 import json
 import math
 import os
@@ -19,14 +23,27 @@ PROCESSORS = len(os.sched_getaffinity(0))
 AT_ONCE = max(2, PROCESSORS // 3)
 
 
+@contextlib.contextmanager
+def alone():
+    """Waits until no other program measures on the GPU, by the file in CONVTUNE_GPU_LOCK; at once where none is named."""
+    path = os.environ.get("CONVTUNE_GPU_LOCK")
+    if not path:
+        yield
+        return
+    with open(path, "a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 class Turn:
     """A process's own side. What it prints goes to the error stream from now on."""
 
     def __init__(self):
         self.answers, sys.stdout = sys.stdout, sys.stderr
-        self.taken, self.waited = False, 0.0
+        self.taken, self.waited, self.lock = False, 0.0, contextlib.ExitStack()
 
     def answer(self, value):
+        self.lock.close()
         print(json.dumps(value), file=self.answers, flush=True)
 
     def take(self):
@@ -34,6 +51,7 @@ class Turn:
             begin = time.monotonic()
             self.answer(TURN)
             sys.stdin.readline()
+            self.lock.enter_context(alone())
             self.taken, self.waited = True, self.waited + time.monotonic() - begin
 
     def leave(self):
