@@ -9,7 +9,8 @@ Each way is a process with folders of its own for the caches of inductor, Triton
 process' caches and --tune seconds of search, of which each graph has its share; its records, exported and imported into an empty
 folder, are all that "records" has.
 As many run at a time as there are --lanes, each on processors of its own and all on as many, so that seconds are to be compared; the GPU is
-shared. Models go in their order: long ones first. Seconds are from torch.compile to the first answer: what importing and making the model
+shared. Models go in their order: long ones first, each with the ways that --ways has, or with its own: densenet121:cold+second has those
+whose names have one of these words. Seconds are from torch.compile to the first answer: what importing and making the model
 take is left out; those by what they were spent on are of all of a model's graphs. Times of a call are medians, in turns, while all other
 processes are stopped, whose seconds do not count that: `us` of ten calls that follow each other, `waited_us` of one that is waited for,
 whose host's part depends on the processors that the process has. torchvision's names, timm's (hrnet_w18), yolo11s of ultralytics, and tiny;
@@ -18,11 +19,9 @@ random weights, bf16 and channels last on a GPU.
 
 import argparse
 import contextlib
-import cProfile
 import json
 import logging
 import os
-import pstats
 import shutil
 import signal
 import statistics
@@ -31,6 +30,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 
 START = time.monotonic()
@@ -84,6 +84,44 @@ class Reports(logging.Handler):
         return {phase: sum(one.seconds.get(phase, 0.0) for one in self.found) for phase in phases}
 
 
+@contextlib.contextmanager
+def sampled(file):
+    """What the thread that enters does, looked at 200 times a second: a line a stack, its milliseconds last, as flame graphs are made of.
+    cProfile doubles what Dynamo takes. A call that keeps the interpreter to itself is looked at when it is over."""
+    own, found, ended = threading.get_ident(), Counter(), threading.Event()
+
+    def look():
+        last = time.monotonic()
+        while not ended.wait(0.005):
+            frame, stack, now = sys._current_frames().get(own), [], time.monotonic()
+            while frame is not None:
+                stack.append(f"{'/'.join(frame.f_code.co_filename.split('/')[-2:])}:{frame.f_code.co_name}:{frame.f_lineno}")
+                frame = frame.f_back
+            found[";".join(reversed(stack))] += now - last
+            last = now
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+    Path(file).write_text("".join(f"{stack} {1e3 * took:.0f}\n" for stack, took in found.most_common()))
+
+
+def dynamos_seconds():
+    """What Dynamo, AOTAutograd and inductor count themselves: what their caches answered, then seconds, where phases within others are
+    counted twice."""
+    with contextlib.suppress(ImportError, AttributeError):
+        from torch._dynamo.utils import compilation_time_metrics, counters
+
+        sums = {name: sum(took) for name, took in compilation_time_metrics.items()}
+        found = {name: round(took, 3) for name, took in sorted(sums.items(), key=lambda one: -one[1]) if took >= 0.02}
+        return {**{name: of[name] for of in counters.values() for name in of if "_cache_" in name}, **found}
+    return {}
+
+
 def work(args):
     """One process: the first call's seconds, then microseconds of calls that follow each other, and of calls that are waited for, for
     each line of its input."""
@@ -110,14 +148,11 @@ def work(args):
         options = {"triton.cudagraphs": args.device != "cpu"}
         if args.tune:
             options["convtune.budget"] = args.tune
-        run = torch.compile(model, backend=args.way, options=options)
-        profile = cProfile.Profile() if args.profile else None
-        with profile or contextlib.nullcontext():
+        with sampled(args.profile) if args.profile else contextlib.nullcontext():
+            run = torch.compile(model, backend=args.way, options=options)
             run(x)
             wait()
         end = time.monotonic()
-        if profile:
-            pstats.Stats(profile).dump_stats(args.profile)
         if args.way == "convtune":
             phases = reports.seconds()
             phases["Dynamo and the rest"] = end - begin - sum(phases.values())
@@ -126,7 +161,8 @@ def work(args):
             print(*reports.found, sep="\n", flush=True)
         for _ in range(5):
             run(x)
-        print(json.dumps({"begin": begin, "end": end, "said": said, "graphs": graphs}), file=answers, flush=True)
+        row = {"begin": begin, "end": end, "said": said, "graphs": graphs, "counted": dynamos_seconds()}
+        print(json.dumps(row), file=answers, flush=True)
 
         def us_of(calls):
             """Of `calls` that follow each other, so often as a fifth of a second takes."""
@@ -154,13 +190,13 @@ class Way:
             self.folder, self.data = self.folder.with_name("records"), self.folder.with_name("records") / "data"
         elif name == "convtune, tuned":  # the second process is to find the first one's
             self.data = self.folder.with_name("tuned")
-        self.before, self.row, self.process, self.state, self.pauses = None, {}, None, "waits", []
+        self.before, self.row, self.process, self.state, self.pauses, self.runs = None, {}, None, "waits", [], []
 
     def environment(self):
         return {**os.environ, **{key: str(self.folder / below) for key, below in FOLDERS.items()}, "CONVTUNE_DATA_DIR": str(self.data)}
 
     def run(self, args, processors):
-        """Until the first call is answered, or the deadline."""
+        """Until the first call is answered, or the deadline; of second processes as many as are to be."""
         if self.name == "convtune, tuned":
             with contextlib.suppress(FileNotFoundError):  # nothing was decided
                 shutil.copytree(self.before.data, self.data)
@@ -175,17 +211,26 @@ class Way:
                    "--tune", str(args.tune / max(1, self.before.row["graphs"]) if self.name == "convtune, tuned" else 0)]  # fmt: skip
         if args.profile and "second" in self.name:
             command += ["--profile", f"{args.profile}.{self.model}.{self.name.split(',')[0]}"]
+        for _ in range(args.repeat if "second" in self.name else 1):
+            self.end()
+            self.begin(command, args.deadline)
+        if self.runs:
+            self.row["seconds"] = statistics.median(self.runs)
+        print(f"[{time.monotonic() - START:.0f} s] {self.model} {self.name}: {' '.join(f'{took:.1f}' for took in self.runs)} s; {self.row['said']}", flush=True)
+        if "second" in self.name:
+            print("   counted: " + ", ".join(f"{name} {took:.3g}" for name, took in self.row.get("counted", {}).items()), flush=True)
+
+    def begin(self, command, deadline):
+        """Begins a process and waits for its first call, or the deadline."""
         self.process = subprocess.Popen(command, env=self.environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        late = threading.Timer(max(args.deadline - (time.monotonic() - START), 0.1), self.process.kill)
+        late = threading.Timer(max(deadline - (time.monotonic() - START), 0.1), self.process.kill)
         late.start()
         line = self.process.stdout.readline()
         late.cancel()
-        row = json.loads(line) if line else {"said": "failed, or no time left"}
+        self.row = json.loads(line) if line else self.row or {"said": "failed, or no time left"}
         if line:
-            stopped = sum(max(0.0, min(row["end"], end) - max(row["begin"], begin)) for begin, end in self.pauses)
-            row["seconds"] = row["end"] - row["begin"] - stopped
-        self.row = row
-        print(f"[{time.monotonic() - START:.0f} s] {self.model} {self.name}: {self.row.get('seconds', float('nan')):.1f} s; {self.row['said']}", flush=True)
+            stopped = sum(max(0.0, min(self.row["end"], end) - max(self.row["begin"], begin)) for begin, end in self.pauses)
+            self.runs.append(self.row["end"] - self.row["begin"] - stopped)
 
     def time(self):
         with contextlib.suppress(BrokenPipeError):
@@ -234,9 +279,9 @@ def finish(ways, others, rows, args):
         seconds = way.row.get("seconds", float("nan"))
         rows.append({"model": way.model, "way": way.name, "seconds": seconds, "over_inductor": seconds / (base or float("nan")),
                      "us": us[way.name], "waited_us": waited_us[way.name], "of_tuned": us.get("convtune, tuned", float("nan")) / us[way.name],
-                     "said": way.row.get("said", "no time left")})
+                     "said": way.row.get("said", "no time left"), "counted": way.row.get("counted", {})})
     if args.json:
-        found = {"format": "convtune-first-calls", "version": 5, "lanes": args.lanes, "tune": args.tune, "rows": rows}
+        found = {"format": "convtune-first-calls", "version": 6, "lanes": args.lanes, "tune": args.tune, "rows": rows}
         Path(args.json).write_text(json.dumps(found, indent=1) + "\n")
 
 
@@ -268,7 +313,7 @@ def lane(processors, models, rows, args, changed):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", default="hrnet_w18,yolo11s,densenet121,resnet50,mobilenet_v3_large", help="comma-separated")
+    parser.add_argument("--models", default="hrnet_w18,yolo11s,densenet121,resnet50,mobilenet_v3_large", help="MODEL[:WORD+WORD], comma-separated")
     parser.add_argument("--ways", type=lambda text: text.split(";"), default=list(WAYS), metavar="WAY;WAY",
                         help="of those: " + "; ".join(WAYS))  # fmt: skip
     parser.add_argument("--batch", type=int, default=16)
@@ -278,7 +323,8 @@ def main():
     parser.add_argument("--tune", type=float, default=30, help="seconds of search of a model, all its graphs together")
     parser.add_argument("--lanes", type=int, default=max(1, len(os.sched_getaffinity(0)) // 4), help="processes at a time")
     parser.add_argument("--deadline", type=float, default=1e6, help="seconds after which no process is begun, and one ends")
-    parser.add_argument("--profile", metavar="FILE", help="second processes write what Python did to FILE.MODEL.WAY, and take longer")
+    parser.add_argument("--repeat", type=int, default=1, help="second processes of a way, one after the other, whose median counts")
+    parser.add_argument("--profile", metavar="FILE", help="second processes write what Python did to FILE.MODEL.WAY, sampled")
     parser.add_argument("--json", help="the file that the rows go to")
     parser.add_argument("--way", help=argparse.SUPPRESS)  # be a process
     parser.add_argument("--processors", default="", help=argparse.SUPPRESS)
@@ -289,7 +335,9 @@ def main():
     share = len(here) // args.lanes
     rows, changed = [], threading.Condition()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        models = [[Way(name, way, folder) for way in WAYS if way in args.ways] for name in args.models.split(",")]
+        models = []
+        for name, _, own in (one.partition(":") for one in args.models.split(",")):
+            models.append([Way(name, way, folder) for way in WAYS if way in args.ways and (not own or any(word in way for word in own.split("+")))])
         for ways in models:
             for way in ways:
                 way.before = next((one for one in ways if one.name == WAYS[way.name]), None)

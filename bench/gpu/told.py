@@ -3,6 +3,7 @@
 
 import json
 import sys
+from collections import Counter
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -88,15 +89,19 @@ def first(file):
 
 
 def profile(file):
-    """What cost most, with what it called, and by itself: seconds, times, where."""
-    import pstats
-
-    found = pstats.Stats(file).stats
-    whole = sum(one[2] for one in found.values())
-    print(f"== {Path(file).name}: {whole:.1f} s under the profiler")
-    for at, most in ((3, 34), (2, 12)):  # of what calls others, no frame around most of it
-        rows = sorted((one for one in found.items() if one[1][at] < 0.6 * whole), key=lambda one: -one[1][at])[:most]
-        print("; ".join(f"{one[at]:.2f} {one[1]} {'/'.join(path.split('/')[-2:])}:{name}"[:70] for (path, _, name), one in rows))
+    """Of sampled stacks: seconds of functions with what they called, then by line without."""
+    within, own, whole = Counter(), Counter(), 0.0
+    for line in some(Path(file).read_text().splitlines(), file):
+        stack, _, took = line.rpartition(" ")
+        frames, seconds = stack.split(";"), float(took) / 1e3
+        whole += seconds
+        own[frames[-1]] += seconds
+        for name in {frame.rpartition(":")[0] for frame in frames}:
+            within[name] += seconds
+    print(f"== {Path(file).name}: {whole:.1f} s")
+    for found, most in ((within, 70), (own, 25)):
+        rows = [one for one in found.most_common() if one[1] < 0.9 * whole][:most]
+        print("; ".join(f"{took:.2f} {name[-60:]}" for name, took in rows))
 
 
 if __name__ == "__main__":

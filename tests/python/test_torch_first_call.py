@@ -4,6 +4,7 @@ the whole where its layers are far ahead."""
 import dataclasses
 import operator
 import pickle
+from types import SimpleNamespace
 
 import pytest
 from torch_compiled_models import OURS, block, compiled, images
@@ -93,6 +94,19 @@ def test_other_inputs_options_or_plans_are_decided_anew(held, graphs, monkeypatc
     monkeypatch.setattr(decide, "Convolution", lambda *asked: type("Planned", (), {"plan": planned(*asked)}))
     first_call()
     assert not held  # planned anew, but the contests of these configs are known
+
+
+@pytest.mark.parametrize("is_known, contests_held", [(True, 1), (False, 4)], ids=["decided before", "nothing known"])
+def test_a_search_is_followed_by_contests_of_what_it_searched(held, monkeypatch, is_known, contests_held):
+    """Layers that were not decided had five seconds each once more, whatever the budget: of a model of 22 graphs minutes."""
+    searched = []
+    monkeypatch.setattr(decide, "search", lambda *asked, **_: searched.append(asked[2]) or SimpleNamespace(tuning=None))
+    held.outcomes["layer"] = OPEN
+    if is_known:
+        first_call()
+        del held[:]
+    first_call({"convtune.budget": 2.0})
+    assert len(searched) == 1 and held == ["layer"] * contests_held
 
 
 def test_layers_that_are_far_ahead_prove_the_whole(held, graphs):

@@ -300,13 +300,14 @@ def _where_they_stand(tasks: list[_Task], min_gain: float) -> str:
 
 def decide(
     layers: list[tuple[Layer, list[Any]]], budget: float, min_gain: float, line: ProgressLine | None,
-    in_graph_seconds: float = 0.0,
+    in_graph_seconds: float = 0.0, are_decided: bool = False,
 ) -> None:  # fmt: skip
     """Lets each problem compete as convtune's records or first guesses run it, tunes and lets it compete again; fills
     the layers. First guesses have most of the gain, before anything is searched. Those that can gain most of the
     model's time are tuned first and longest, those that cannot gain a thousandth of it are not. What records answer has
     had its share of the budget, and a model that was given as much before, here or in another process, is not searched
-    again. `in_graph_seconds`: for all contests, of a compiled graph's layers."""
+    again. `in_graph_seconds`: for all contests of a compiled graph's layers, and once more for those that were searched;
+    `are_decided`: the layers tell contests of the plans that they have before a search."""
     todo = [(layer, seen) for layer, seen in layers if layer.problem is not None]
     if not in_graph_seconds and any(seen[0].device.type == "cuda" for _, seen in todo):
         planned_together(todo)
@@ -330,14 +331,19 @@ def decide(
         show(number, task)
         share = (end - time.monotonic()) / (len(tasks) - number + 1)
         seconds = max(least, min(share, _CONTEST_SECONDS))
-        task.compete(min_gain, _FIRST_CONTEST_SECONDS if budget > 0 else seconds)
+        if are_decided:
+            with contextlib.suppress(Unsupported):  # said when it competed
+                task.choose()
+        else:
+            task.compete(min_gain, _FIRST_CONTEST_SECONDS if budget > 0 and not in_graph_seconds else seconds)
     if budget > 0:
-        _tune(tasks, budget, min_gain, show)
+        _tune(tasks, budget, min_gain, show, in_graph_seconds)
         keep_number(_where_they_stand(tasks, min_gain), budget)
 
 
-def _tune(tasks: list[_Task], budget: float, min_gain: float, show: Callable[..., None]) -> None:
-    """Tunes the layers that can gain most, and lets them compete as they run then."""
+def _tune(tasks: list[_Task], budget: float, min_gain: float, show: Callable[..., None], in_graph_seconds: float = 0.0) -> None:
+    """Tunes the layers that can gain most, and lets them compete as they run then: all of them, or only what was searched of a
+    compiled graph, whose other contests were held or remembered."""
     known = [(task.problem, task.layer.calls, task.best_us(min_gain)) for task in tasks]
     for task, can_gain in zip(tasks, _can_gain(known)):
         task.can_gain = can_gain
@@ -349,6 +355,8 @@ def _tune(tasks: list[_Task], budget: float, min_gain: float, show: Callable[...
         task.share = share
     left = sum(task.share for task in worth)
     left_to_gain = sum(task.can_gain for task in worth if task.share > 0)
+    # A search of half a second is no reason for a contest of four.
+    in_contest = min(in_graph_seconds, max(budget, _FIRST_CONTEST_SECONDS)) / max(1, sum(task.share > 0 for task in tasks))
     for number, task in enumerate(ranked, 1):
 
         def tell(step: Step, number: int = number, task: _Task = task) -> None:
@@ -366,7 +374,10 @@ def _tune(tasks: list[_Task], budget: float, min_gain: float, show: Callable[...
                 task.tune(seconds, min_gain, tell)
             left -= time.monotonic() - begin
         show(number, task)
-        task.compete(min_gain)
+        if not in_graph_seconds:
+            task.compete(min_gain)
+        elif seconds > 0:
+            task.compete(min_gain, in_contest)
 
 
 def choices_of(layers: list[tuple[Layer, list[Any]]]) -> dict[str, str]:

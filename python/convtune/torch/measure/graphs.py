@@ -91,10 +91,11 @@ def decide_graph(
                 compiling.join()
     decided = [layer for layer, _ in layers]
     own = key()
-    if budget == 0 and _recalled(decided, own):
+    are_decided = _recalled(decided, own)
+    if budget == 0 and are_decided:
         return
     with phases("search and contests of layers" if budget > 0 else "contests of layers"):
-        decide(layers, budget, min_gain, None, directions * _CONTESTS_SECONDS)
+        decide(layers, budget, min_gain, None, directions * _CONTESTS_SECONDS, are_decided)
     own = key() if budget > 0 else own  # by what the search found
     keep_number(seen_before, 1.0)
     keep_layers(own, [{name: getattr(layer, name) for name in _DECIDED} for layer in decided])
