@@ -82,9 +82,10 @@ TEST(DepthwiseWeightGradientHalf, SaysWhatItDoesNotTake) {
 }
 
 TEST(DepthwiseWeightGradientHalf, RefusesForeignConfigs) {
-  expect_config_refusals(algorithm(), half("g96mb8ic96ih28oc96kh7ph3"),
-                         "rows=14 step=2 across=4 octets=2 warps=8 split=2 blocks=1",
-                         {"rows=29", "across=5", "warps=3", "warps=2", "split=60000", "blocks=16", "step=9"});
+  expect_config_refusals(
+      algorithm(), half("g96mb8ic96ih28oc96kh7ph3"),
+      "rows=14 step=2 across=4 octets=2 warps=8 ahead=2 split=2 blocks=1",
+      {"rows=29", "ahead=5", "across=5", "warps=3", "warps=2", "split=60000", "blocks=16", "step=9"});
 }
 
 TEST(DepthwiseWeightGradientHalf, CompilesAsPlanned) {
@@ -96,8 +97,9 @@ TEST(DepthwiseWeightGradientHalf, CompilesAsPlanned) {
     if (problem.c % 8 != 0) problem.layout = Layout::nchw;
     const std::vector<Config> configs = algorithm().candidates(problem, gpu());
     const Config first = configs.front();
-    const Config tightest = most<DepthwiseWeightGradientHalf>(
-        problem, configs, [](const auto& a) { return a.registers() - a.register_limit(); });
+    const Config tightest =
+        most<DepthwiseWeightGradientHalf>(problem, algorithm().candidates(problem, gpu({8, 0})),
+                                          [](const auto& a) { return a.registers() - a.register_limit(); });
     kernels.push_back({problem, first});
     kernels.push_back({problem, tightest, {8, 0}});
     if (kernels.size() == 2) kernels.push_back({problem, first, {9, 0}, true});

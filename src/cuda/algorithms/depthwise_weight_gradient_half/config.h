@@ -15,7 +15,7 @@ struct DepthwiseWeightGradientHalf {
   ConvExtents conv;
   ElementType w_type = ElementType::f32;  // not a choice: dw's
   bool bias = true;                       // nor this: whether the bias's gradient is wanted
-  int rows = 1, step = 1, across = 1, octets = 2, warps = 4, split = 1, blocks = 1;
+  int rows = 1, step = 1, across = 1, octets = 2, warps = 4, ahead = 0, split = 1, blocks = 1;
   bool aligned = true;  // not a choice: tensors begin at multiples of 16 bytes
   static constexpr const char* kName = "DepthwiseWeightGradientHalf";
   template <class Self, class F>
@@ -26,6 +26,8 @@ struct DepthwiseWeightGradientHalf {
     field("across", self.across, 1, kSlots, "blocks of 8 columns of a strip");
     field("octets", self.octets, 1, 8, "eights of channels of a block");
     field("warps", self.warps, 1, 16, "warps of a block, which share its channels");
+    field("ahead", self.ahead, 0, kMostAhead,
+          "steps on their way into shared memory as they lie; 0: one, in registers; in NCHW always");
     field("split", self.split, 1, 1 << 16, "blocks that share a sum");
     field("blocks", self.blocks, 1, 16, "blocks that an SM shall hold at once, a launch bound");
     field("aligned", self.aligned);
@@ -69,9 +71,13 @@ struct DepthwiseWeightGradientHalf {
   constexpr int zeros_at() const { return 2 * buffer_bytes(); }
   static constexpr int kSumBytes = 4 * 16 * 8;  // of one product
   constexpr long long smem_bytes() const {
-    const int all = zeros_at() + 16;
+    const int all = coming_at() + ahead * coming_bytes();
     return greater(all, warps * kSumBytes);
   }
+  // ---- Behind them steps that are on their way, in which each thread has what it will put into planes:
+  // [pair][column][thread], 16 bytes each ----
+  constexpr int coming_at() const { return zeros_at() + 16; }
+  constexpr int coming_bytes() const { return 32 * (thread_inputs() + thread_gradients()) * threads(); }
 
   // ---- Columns of x in shared memory begin so far before the image's. In NCHW by whole fours, where a
   // filter leaves room for that: then `shift` more than the padding ----
@@ -109,7 +115,11 @@ struct DepthwiseWeightGradientHalf {
   // ---- Cost ----
   constexpr int registers() const {  // about: ptxas decides
     return 30 + warp_channels() * (4 * conv.r + 4 * bias + 2 * (depth() - 1 + step)) +
-           (conv.nhwc ? 20 : 5) * (thread_inputs() + thread_gradients()) + (conv.nhwc ? 0 : 22);
+           (!conv.nhwc   ? 5
+            : ahead == 0 ? 20
+                         : 7) *
+               (thread_inputs() + thread_gradients()) +
+           (conv.nhwc ? 0 : 22) + (ahead > 0 ? 16 : 0);
   }
   constexpr int register_limit() const { return registers_by_quarters(threads(), blocks); }
   constexpr bool fits_problem() const {
@@ -118,7 +128,9 @@ struct DepthwiseWeightGradientHalf {
   }
   constexpr bool possible() const {
     return is_in_range(*this) && fits_problem() && channels() % warps == 0 && warp_channels() <= 4 &&
-           (warp_channels() == 1 || warp_channels() % 2 == 0) && (conv.nhwc || input_quads() <= threads());
+           (warp_channels() == 1 || warp_channels() % 2 == 0) &&
+           (conv.nhwc || (input_quads() <= threads() && ahead == 0)) &&
+           32LL * kMostAhead * (thread_inputs() + thread_gradients()) * threads() < (1 << 24);
   }
   constexpr bool valid(long long smem_per_block) const {
     return possible() && rows <= conv.p && 8 * (across - 1) < conv.q && split <= groups() &&
@@ -126,7 +138,7 @@ struct DepthwiseWeightGradientHalf {
            4 * partial_words() <= kMostPartialBytes && conv.offsets_are_ints() &&
            turns() * stages() < (1LL << 30);
   }
-  static constexpr int kSlots = 16, kMostDepth = 9;
+  static constexpr int kSlots = 16, kMostDepth = 9, kMostAhead = 4;
 };
 
 }  // namespace convtune

@@ -27,14 +27,19 @@ TileWork work_of(const DepthwiseWeightGradientHalf& a) {
   const double share = 1.0 * a.rows / (a.rows + a.depth() - 1);     // of rows that dy has
   TileWork work;
   work.tiles = static_cast<double>(a.turns()) * static_cast<double>(a.all_blocks());
-  work.persistent = work.load_beside = true;
+  work.persistent = true;
+  // A step in registers comes while the one before it is multiplied, and is there no sooner.
+  work.load_beside = a.ahead > 0 || !a.conv.nhwc;
   const bool words = a.conv.nhwc || a.conv.w % 4 == 0;  // in NCHW else halves
-  work.load.instructions = warps * stages * brought * (a.conv.nhwc ? 34 : words ? 6 : 22);
-  work.load.wavefronts = warps * stages * brought * (a.conv.nhwc ? 16 : words ? 4 : 8);
+  work.load.instructions = warps * stages * brought *
+                           (a.conv.nhwc ? (a.ahead > 0 ? 32 : 34)
+                            : words     ? 6
+                                        : 22);
+  work.load.wavefronts = warps * stages * brought * (a.conv.nhwc ? (a.ahead > 0 ? 32 : 16) : words ? 4 : 8);
   // Eight channels of a pixel are half of what L2 gives.
   const double of_sectors = a.conv.nhwc && a.octets == 1 && a.conv.c > 8 ? 2 : 1;
   work.load.l2_bytes = of_sectors * 32.0 * stages * (a.input_pairs() + share * a.gradient_pairs());
-  work.in_flight_bytes = 32.0 * (a.input_pairs() + a.gradient_pairs());
+  work.in_flight_bytes = std::max(a.ahead, 1) * 32.0 * (a.input_pairs() + a.gradient_pairs());
   work.multiply.products = warps * stages * products;
   work.multiply.instructions = warps * stages * (products + a.step * channels * 6 + 40);
   work.multiply.wavefronts = warps * stages * a.step * channels * 8;
@@ -60,20 +65,22 @@ std::vector<DepthwiseWeightGradientHalf> configs_of(const DepthwiseWeightGradien
     for (const int warp_channels : {1, 2, 4})
       for (const int some : across)
         for (const int bands : {1, 2, 3, 4, 6, 8, 16})
-          for (const int step : {1, 2, 4}) {
-            DepthwiseWeightGradientHalf kernel = plain;
-            kernel.octets = octets, kernel.across = some, kernel.rows = ceil_div(conv.p, bands);
-            kernel.step = step, kernel.warps = 8 * octets / warp_channels;
-            if (kernel.warps > 16 || kernel.warps < 2 || (bands > 1 && kernel.rows < 4)) continue;
-            if (8 * (octets - 1) >= conv.c || !kernel.possible()) continue;
-            kernel.blocks = lesser(most_blocks(kernel, target), 16);
-            if (kernel.blocks < 1) continue;
-            const long long room = 1LL * target.multiprocessors * kernel.blocks / kernel.chunks();
-            kernel.split = static_cast<int>(std::clamp(room, 1LL, std::min(kernel.groups(), 1LL << 16)));
-            // As few blocks as need no more turns.
-            kernel.split = static_cast<int>(ceil_div(kernel.groups(), kernel.turns()));
-            if (kernel.valid(target.smem_per_block)) configs.push_back(kernel);
-          }
+          for (const int step : {1, 2, 4})
+            for (const int ahead : {0, 2, 3, 4}) {
+              DepthwiseWeightGradientHalf kernel = plain;
+              kernel.ahead = ahead;
+              kernel.octets = octets, kernel.across = some, kernel.rows = ceil_div(conv.p, bands);
+              kernel.step = step, kernel.warps = 8 * octets / warp_channels;
+              if (kernel.warps > 16 || kernel.warps < 2 || (bands > 1 && kernel.rows < 4)) continue;
+              if (8 * (octets - 1) >= conv.c || !kernel.possible()) continue;
+              kernel.blocks = lesser(most_blocks(kernel, target), 16);
+              if (kernel.blocks < 1) continue;
+              const long long room = 1LL * target.multiprocessors * kernel.blocks / kernel.chunks();
+              kernel.split = static_cast<int>(std::clamp(room, 1LL, std::min(kernel.groups(), 1LL << 16)));
+              // As few blocks as need no more turns.
+              kernel.split = static_cast<int>(ceil_div(kernel.groups(), kernel.turns()));
+              if (kernel.valid(target.smem_per_block)) configs.push_back(kernel);
+            }
   return configs;
 }
 

@@ -9,7 +9,8 @@
 // read once:
 //
 //   x, dy   NHWC: 16 bytes a thread, 8 channels of 2 columns; NCHW: 8 bytes of a plane as it is
-//           --> planes of channels in shared memory, `step` rows of each
+//           --> planes of channels in shared memory, `step` rows of each; of NHWC some steps `ahead`, which
+//           lie in shared memory as they came
 //   a warp  a channel or some: a row of x is an operand of all filter rows at once, and the rows of dy
 //           that it meets stay in registers
 //
@@ -130,24 +131,12 @@ struct Warp {
   }
 };
 
-template <DepthwiseWeightGradientHalf config>
-__global__ void __launch_bounds__(config.threads(), config.blocks)
-    depthwise_weight_gradient_half(const void* __restrict__ x, const void* __restrict__ dy,
-                                   float* __restrict__ partial) {
-  ptx::wait_for_earlier_grids(x, dy);
-  extern __shared__ __align__(128) unsigned char memory[];
-  const unsigned smem = ptx::shared_address(memory), zeros = smem + config.zeros_at();
-  const int chunk = static_cast<int>(blockIdx.x) % config.chunks();
-  const int rank = static_cast<int>(blockIdx.x) / config.chunks();
-  constexpr ConvExtents a = config.conv;
-  constexpr int kStages = config.stages();
-  constexpr int kGroups = static_cast<int>(config.groups());
-  typename LoaderOf<a.nhwc, config>::Type loader(static_cast<const unsigned short*>(x),
-                                                 static_cast<const unsigned short*>(dy),
-                                                 chunk * config.channels());
-  if (threadIdx.x < 4) ptx::st_shared(zeros + 4 * threadIdx.x, 0u);
-  Warp<config> warp;
-  loader.begin(rank);
+// The products of a block's strips, of which a step is on its way in registers while the one before it is
+// multiplied.
+template <DepthwiseWeightGradientHalf config, class Loads>
+__device__ __forceinline__ void add_fetched(Warp<config>& warp, Loads& loader, unsigned smem, int rank) {
+  constexpr int kStages = config.stages(), kGroups = static_cast<int>(config.groups());
+  const unsigned zeros = smem + config.zeros_at();
   loader.fetch();
   loader.store(smem);
   __syncthreads();
@@ -166,6 +155,66 @@ __global__ void __launch_bounds__(config.threads(), config.blocks)
       __syncthreads();  // the next rows are there, and nobody reads these any more
     }
   }
+}
+
+// As above, with more steps on their way, each in a place of shared memory.
+template <DepthwiseWeightGradientHalf config, class Loads>
+__device__ __forceinline__ void add_asked(Warp<config>& warp, Loads& loader, unsigned smem, int rank) {
+  constexpr int kStages = config.stages(), kGroups = static_cast<int>(config.groups());
+  const unsigned zeros = smem + config.zeros_at(), coming = smem + config.coming_at();
+  int asked = 0, asked_group = rank;
+  const auto ask = [&](unsigned place) {
+    if (asked_group < kGroups) {
+      loader.ask(coming + place);
+      if (++asked == kStages) {
+        asked = 0, asked_group += config.split;
+        loader.begin(asked_group);
+      }
+    }
+    ptx::cp_async_commit_group();
+  };
+#pragma unroll 1
+  for (int i = 0; i < config.ahead; ++i) ask(i * config.coming_bytes());
+  unsigned buffer = 0, place = 0;
+#pragma unroll 1
+  for (int group = rank; group < kGroups; group += config.split) {
+    warp.clear();
+#pragma unroll 1
+    for (int stage = 0; stage < kStages; ++stage) {
+      ptx::cp_async_wait_group<config.ahead - 1>();
+      loader.store_asked(coming + place, smem + buffer);
+      __syncthreads();  // these rows are there, and nobody reads those before them any more
+      ask(place);
+      warp.add(smem + buffer, zeros);
+      buffer = config.buffer_bytes() - buffer;
+      place = place + config.coming_bytes() == config.ahead * config.coming_bytes()
+                  ? 0
+                  : place + config.coming_bytes();
+    }
+  }
+  __syncthreads();
+}
+
+template <DepthwiseWeightGradientHalf config>
+__global__ void __launch_bounds__(config.threads(), config.blocks)
+    depthwise_weight_gradient_half(const void* __restrict__ x, const void* __restrict__ dy,
+                                   float* __restrict__ partial) {
+  ptx::wait_for_earlier_grids(x, dy);
+  extern __shared__ __align__(128) unsigned char memory[];
+  const unsigned smem = ptx::shared_address(memory);
+  const int chunk = static_cast<int>(blockIdx.x) % config.chunks();
+  const int rank = static_cast<int>(blockIdx.x) / config.chunks();
+  constexpr ConvExtents a = config.conv;
+  typename LoaderOf<a.nhwc, config>::Type loader(static_cast<const unsigned short*>(x),
+                                                 static_cast<const unsigned short*>(dy),
+                                                 chunk * config.channels());
+  if (threadIdx.x < 4) ptx::st_shared(smem + config.zeros_at() + 4 * threadIdx.x, 0u);
+  Warp<config> warp;
+  loader.begin(rank);
+  if constexpr (config.ahead > 0 && config.aligned)
+    add_asked(warp, loader, smem, rank);
+  else
+    add_fetched(warp, loader, smem, rank);
   warp.leave(reinterpret_cast<float*>(memory) + static_cast<int>(threadIdx.x) / 32 * (config.kSumBytes / 4),
              partial + 4LL * rank * config.rank_fours(), chunk * config.channels());
 }

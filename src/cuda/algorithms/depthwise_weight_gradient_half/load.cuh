@@ -69,6 +69,28 @@ struct Loader {
 #pragma unroll
     for (int i = 0; i < kGradients; ++i) fetch<a.q>(words[kInputs + i], gradients[i], gradients[i].row < 0);
   }
+  // As fetch() and store(), on the way through a place of shared memory, where a thread finds its own.
+  __device__ __forceinline__ void ask(unsigned coming) {
+    coming += 16 * threadIdx.x;
+    for_constants<0, kInputs>([&](auto i) {
+      ask<a.w, i.value>(coming, inputs[i.value],
+                        static_cast<unsigned>(inputs[i.value].row) < static_cast<unsigned>(a.h));
+    });
+    for_constants<0, kGradients>(
+        [&](auto i) { ask<a.q, kInputs + i.value>(coming, gradients[i.value], gradients[i.value].row < 0); });
+  }
+  __device__ __forceinline__ void store_asked(unsigned coming, unsigned buffer) const {
+    coming += 16 * threadIdx.x;
+#pragma unroll
+    for (int i = 0; i < kInputs + kGradients; ++i) {
+      const Pair& pair = i < kInputs ? inputs[i < kInputs ? i : 0] : gradients[i < kInputs ? 0 : i - kInputs];
+      unsigned both[2][4];
+#pragma unroll
+      for (int column = 0; column < 2; ++column)
+        ptx::ld_shared_v4(both[column], coming + (2 * i + column) * (16 * config.threads()));
+      store(both, pair, buffer);
+    }
+  }
   __device__ __forceinline__ void store(unsigned buffer) const {
 #pragma unroll
     for (int i = 0; i < kInputs; ++i) store(words[i], inputs[i], buffer);
@@ -113,6 +135,15 @@ struct Loader {
           ptx::ld_global_u16_if<kByte + 2>(high, pair.from, has & 1u << i.value);
           to[i.value][word.value] = low | high << 16;
         });
+    });
+    pair.row += config.step, pair.from += static_cast<long long>(config.step) * kColumns * a.c;
+  }
+  template <int kColumns, int kPair>
+  __device__ __forceinline__ static void ask(unsigned to, Pair& pair, bool inside) {
+    const unsigned has = inside ? pair.has : 0;
+    for_constants<0, 2>([&](auto i) {
+      ptx::cp_async_behind<16, (2 * kPair + i.value) * 16 * config.threads(), 2LL * i.value * config.conv.c>(
+          to, pair.from, has & 1u << i.value ? 16 : 0);
     });
     pair.row += config.step, pair.from += static_cast<long long>(config.step) * kColumns * a.c;
   }
