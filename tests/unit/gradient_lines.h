@@ -79,6 +79,13 @@ inline std::vector<const char*> gradient_lines() {
       "g3mb1ic48ih9iw11oc48kh3ph2dh1 layout=nhwc dir=bwd_w",
       "g2mb2ic64ih8oc128kh3ph1 layout=nhwc dir=bwd_w",
       "mb2ic24ih9oc40kh3kw2ph1 layout=nhwc dir=bwd_w",
+      // First layers of volumes, whose frames are channels: of four and of six, by strides, dilated over
+      // time,
+      // and converted.
+      "mb2ic1id7ih10iw13oc24kd3kh3kw3pd1ph1pw1 layout=nhwc dir=bwd_w",
+      "mb1ic2id6ih9iw17oc40kd3kh5kw3sd2sh1sw2pd2ph2pw1 layout=nhwc dir=bwd_w bias=0",
+      "mb2ic1id5ih11iw12oc16kd4kh3kw3sd1sh2sw2dd1dh0dw0pd3ph1pw1 layout=nhwc dir=bwd_w",
+      "mb1ic1id6ih9iw10oc32kd3kh3kw3pd1ph1pw1 dir=bwd_w",
       // Halves in NCHW, converted: rows and planes that are no whole 16 bytes, 1x1, strides, frames, groups.
       "mb2ic24ih9iw7oc40kh3ph1 dir=bwd_w",
       "mb3ic16ih8oc72kh1 dir=bwd_w bias=0",

@@ -258,12 +258,11 @@ Support takes_tf32_nchw(const ConvProblem& problem) {
   return first_refusal({takes_f32(problem), takes_layout(problem, Layout::nchw), takes_tf32(problem)});
 }
 
-Support takes_gradients_of_weights(const ConvProblem& problem) {
-  const Abilities& abilities = once([] {
-    return Abilities{.types = {DType::f32, DType::f16, DType::bf16},
-                     .mixed_types = true,
-                     .directions = {Direction::backward_weights}};
-  });
+Support takes_gradients_of_weights(const ConvProblem& problem, bool depth) {
+  Abilities abilities{.types = {DType::f32, DType::f16, DType::bf16},
+                      .mixed_types = true,
+                      .directions = {Direction::backward_weights}};
+  abilities.depth = depth;
   if (Support support = within(abilities, problem); !support) return support;
   if (problem.dtype.x != problem.dtype.y)
     return Support::no(

@@ -134,8 +134,8 @@ Support takes_tf32(const ConvProblem& problem);  // not fp32 products
 Support takes_tf32_nchw(const ConvProblem& problem);
 // Forward, 2-D; x, w and y of one type, the bias of it or f32; with a residual, and eager.
 Support takes_one_type(const ConvProblem& problem, Layout layout);
-// Backward weights, 2-D, of images that there are; x and dy of one type, dw and dbias of any.
-Support takes_gradients_of_weights(const ConvProblem& problem);
+// Backward weights, 2-D, with `depth` 3-D too, of images that there are; x and dy of one type, dw of any.
+Support takes_gradients_of_weights(const ConvProblem& problem, bool depth = false);
 Support takes_half(const ConvProblem& problem);  // tells whether it takes fp16 and bf16 alone, in any layout
 Support takes_half_frames(const ConvProblem& problem);  // as above, in 3-D too
 Support takes_half_frames_and_caches(const ConvProblem& problem);

@@ -29,7 +29,9 @@ TEST(WeightGradientSm80, HasEachGradientOnce) {
        {"mb2ic3ih19iw23oc40kh7sh2ph3", "mb2ic3ih16iw24oc16kh4sh4", "mb1ic4ih13iw18oc24kh3ph1",
         "g8mb2ic32ih13iw17oc32kh3ph1", "g4mb1ic32ih15oc32kh3sh2ph1", "g3mb1ic48ih9iw11oc48kh3ph2dh1",
         "g2mb2ic64ih8oc128kh3ph1", "mb2ic24ih9oc40kh3kw2ph1", "g8mb2ic32ih13iw17oc64kh3ph1",
-        "g6mb1ic96ih9oc96kh3ph1"}) {
+        "g6mb1ic96ih9oc96kh3ph1", "mb2ic1id7ih10iw13oc24kd3kh3kw3pd1ph1pw1",
+        "mb1ic2id6ih9iw17oc40kd3kh5kw3sd2sh1sw2pd2ph2pw1",
+        "mb1ic1id5ih11iw12oc16kd4kh3kw3sd1sh2sw2pd3ph1pw1"}) {
     const ConvProblem problem = half(text);
     const std::vector<Config> configs = algorithm().candidates(problem, gpu());
     ASSERT_FALSE(configs.empty()) << text;
@@ -72,16 +74,18 @@ TEST(WeightGradientSm80, ReadsWithoutConflicts) {
 
 TEST(WeightGradientSm80, SaysWhatItDoesNotTake) {
   const std::string half = " layout=nhwc dtype=bf16 precision=bf16";
-  expect_refusals(algorithm(), {{"mb2ic8ih9oc8kh3ph1" + half, "it computes bwd_w only"},
-                                {"mb2ic8ih9oc8kh3ph1 dir=bwd_w layout=nhwc", "x and dy in half precision"},
-                                {"mb2ic8ih9oc8kh3ph1 dir=bwd_w", "x and dy in half precision"},
-                                {"mb2ic5ih9oc8kh3ph1 dir=bwd_w" + half, "channels in eights or at most 4"},
-                                {"mb2ic8ih9oc9kh3ph1 dir=bwd_w" + half, "filters in eights"},
-                                {"g2mb2ic24ih9oc24kh3ph1 dir=bwd_w" + half,
-                                 "of several groups for 4, 8 or multiples of 16"},
-                                {"g8mb2ic8ih9oc8kh3ph1 dir=bwd_w" + half, "for 4, 8 or multiples"},
-                                {"mb0ic8ih9oc8kh3ph1 dir=bwd_w" + half, "there is no image"},
-                                {"mb2ic8ih9oc8kh3ph1 dir=bwd_w" + half, "compute capability 8.0", {7, 5}}});
+  expect_refusals(
+      algorithm(),
+      {{"mb2ic8ih9oc8kh3ph1" + half, "it computes bwd_w only"},
+       {"mb2ic8ih9oc8kh3ph1 dir=bwd_w layout=nhwc", "x and dy in half precision"},
+       {"mb2ic8ih9oc8kh3ph1 dir=bwd_w", "x and dy in half precision"},
+       {"mb2ic5ih9oc8kh3ph1 dir=bwd_w" + half, "channels in eights or at most 4"},
+       {"mb2ic8ih9oc9kh3ph1 dir=bwd_w" + half, "filters in eights"},
+       {"g2mb2ic24ih9oc24kh3ph1 dir=bwd_w" + half, "of several groups for 4, 8 or multiples of 16"},
+       {"g8mb2ic8ih9oc8kh3ph1 dir=bwd_w" + half, "for 4, 8 or multiples"},
+       {"mb2ic8id5ih9iw9oc8kd3kh3kw3pd1ph1pw1 dir=bwd_w" + half, "of which a pixel meets at most 8"},
+       {"mb0ic8ih9oc8kh3ph1 dir=bwd_w" + half, "there is no image"},
+       {"mb2ic8ih9oc8kh3ph1 dir=bwd_w" + half, "compute capability 8.0", {7, 5}}});
 }
 
 // In NCHW x and dy are converted before the kernel, and both kernels read what was.
@@ -126,9 +130,9 @@ TEST(WeightGradientSm80, HasAllEightsOfChannels) {
 
 TEST(WeightGradientSm80, CompilesAsPlanned) {
   std::vector<PlannedKernel> kernels;
-  for (const char* text :
-       {"g32mb64ic128ih56oc128kh3ph1", "g14mb64ic224ih56oc224kh3sh2ph1", "mb64ic3ih224oc64kh7sh2ph3",
-        "mb64ic3ih224oc96kh4sh4", "mb64ic3ih224oc32kh3sh2ph1", "g2mb64ic64ih56oc64kh3ph1"}) {
+  for (const char* text : {"g32mb64ic128ih56oc128kh3ph1", "g14mb64ic224ih56oc224kh3sh2ph1",
+                           "mb64ic3ih224oc64kh7sh2ph3", "mb64ic3ih224oc96kh4sh4", "mb64ic3ih224oc32kh3sh2ph1",
+                           "g2mb64ic64ih56oc64kh3ph1", "mb2ic1id128ih128iw128oc32kd3kh3kw3pd1ph1pw1"}) {
     const ConvProblem problem = half(text);
     const std::vector<Config> configs = algorithm().candidates(problem, gpu());
     const Config first = configs.front();

@@ -40,9 +40,17 @@ struct WeightGradientSm80 {
   constexpr int threads() const { return 32 * warps(); }
 
   // ---- Units: 16 bytes of a row of x in shared memory, which lie beside each other where outputs do. Eight
-  // channels of a pixel; or, of first layers with an even stride, two pixels of four channels ----
-  constexpr bool first_layer() const { return conv.groups == 1 && conv.c <= 4; }
-  constexpr bool pairs() const { return first_layer() && conv.stride_w % 2 == 0 && conv.dilation_w == 1; }
+  // channels of a pixel; or, of first layers with an even stride, two pixels of four channels. First layers
+  // of volumes have a pixel's frames that a filter meets as channels: dw has taps of frames behind channels,
+  // and a frame of y is an image ----
+  constexpr int pixel_channels() const { return conv.c * conv.t; }
+  constexpr bool first_layer() const {
+    return conv.groups == 1 && pixel_channels() <= (conv.has_depth() ? 8 : 4);
+  }
+  constexpr int images() const { return conv.n * conv.z; }
+  constexpr bool pairs() const {
+    return first_layer() && pixel_channels() <= 4 && conv.stride_w % 2 == 0 && conv.dilation_w == 1;
+  }
   constexpr int unit_pixels() const { return pairs() ? 2 : 1; }
   constexpr int unit_stride() const { return conv.stride_w / unit_pixels(); }  // from output to output
   constexpr int unit_dilation() const { return pairs() ? 1 : conv.dilation_w; }
@@ -58,7 +66,7 @@ struct WeightGradientSm80 {
 
   // ---- Filters and the channels that they meet. A product has 16 filters: a part of a group, or the filters
   // of several, whose channels are all multiplied and of which only a group's own count ----
-  constexpr int group_channels() const { return conv.group_channels(); }
+  constexpr int group_channels() const { return conv.group_channels() * conv.t; }
   constexpr int group_filters() const { return conv.group_filters(); }
   constexpr bool narrow() const { return conv.groups > 1 && group_filters() < 16; }
   constexpr int sixteen_channels() const {  // that 16 filters meet
@@ -103,7 +111,7 @@ struct WeightGradientSm80 {
   // ---- Tiles ----
   constexpr int sides() const { return ceil_div(conv.q, columns); }
   constexpr int bands() const { return ceil_div(conv.p, rows); }
-  constexpr long long tiles() const { return 1LL * conv.n * bands() * sides(); }
+  constexpr long long tiles() const { return 1LL * images() * bands() * sides(); }
   constexpr int chunks() const { return filter_chunks() * octet_chunks(); }
   constexpr long long all_blocks() const { return 1LL * chunks() * split; }
   constexpr long long turns() const { return ceil_div(tiles(), static_cast<long long>(split)); }
@@ -161,7 +169,7 @@ struct WeightGradientSm80 {
   constexpr bool fits_problem() const {
     if (conv.k % 8 != 0) return false;
     if (first_layer()) return true;
-    if (conv.c % 8 != 0) return false;
+    if (conv.c % 8 != 0 || conv.has_depth()) return false;
     if (conv.groups == 1) return true;
     const bool filters_fit =
         narrow() ? 16 % group_filters() == 0 && conv.k % 16 == 0 : group_filters() % 16 == 0;

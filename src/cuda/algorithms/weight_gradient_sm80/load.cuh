@@ -36,11 +36,10 @@ struct Loader {
     const int p = rest % config.bands() * config.rows, q = side * config.columns;
     const int image = rest / config.bands();
     const int row = p * a.stride_h - a.pad_top, column = q * a.stride_w - a.pad_left;
-    const unsigned short* const input = x + static_cast<long long>(image) * (a.h * a.w * a.c);
     if constexpr (config.first_layer())
-      load_units(input, row, column, stage);
+      load_units(image, row, column, stage);
     else
-      load_channels(input, row, column, stage);
+      load_channels(x + static_cast<long long>(image) * (a.h * a.w * a.c), row, column, stage);
     load_gradients(dy + static_cast<long long>(image) * (a.p * a.q * a.k), p, q,
                    stage + config.input_bytes());
   }
@@ -75,30 +74,40 @@ struct Loader {
     }
   }
   // Pixels of few channels, one or two a unit, whose other channels are zeros.
-  __device__ __forceinline__ void load_units(const unsigned short* from, int first_row, int first_column,
-                                             unsigned to) const {
+  __device__ __forceinline__ void load_units(int image, int first_row, int first_column, unsigned to) const {
     constexpr int kUnits = config.units(), kAll = config.input_rows() * kUnits;
+    const int first_frame = image % a.z * a.stride_d - a.pad_front;
+    const unsigned short* const of_image = x + static_cast<long long>(image / a.z) * a.d * (a.h * a.w * a.c);
 #pragma unroll 2
     for (int i = static_cast<int>(threadIdx.x); i < kAll; i += config.threads()) {
       const int unit = i % kUnits, of_tile = i / kUnits;
       const int row = first_row + of_tile;
       unsigned words[4] = {0, 0, 0, 0};
       for_constants<0, config.unit_pixels()>([&](auto pixel) {
-        const int column = first_column + unit * config.unit_pixels() + pixel.value;
-        const bool inside = static_cast<unsigned>(row) < static_cast<unsigned>(a.h) &&
-                            static_cast<unsigned>(column) < static_cast<unsigned>(a.w);
-        const unsigned short* const at = from + (inside ? (row * a.w + column) * a.c : 0);
-        if constexpr (config.aligned && a.c == 4) {
-          unsigned two[2];
-          ptx::ld_global_v2_if(two, at, inside);
-          words[2 * pixel.value] = two[0], words[2 * pixel.value + 1] = two[1];
-        } else {
-          for_constants<0, a.c>([&](auto channel) {
-            unsigned half;
-            ptx::ld_global_u16_if<2 * channel.value>(half, at, inside);
-            words[2 * pixel.value + channel.value / 2] |= half << (channel.value % 2 * 16);
-          });
-        }
+        constexpr int kPixel = pixel.value;
+        const int column = first_column + unit * config.unit_pixels() + kPixel;
+        const bool in_plane = static_cast<unsigned>(row) < static_cast<unsigned>(a.h) &&
+                              static_cast<unsigned>(column) < static_cast<unsigned>(a.w);
+        for_constants<0, a.t>([&](auto tap) {
+          constexpr int kOfFrame = 4 * kPixel + tap.value;
+          const int frame = first_frame + tap.value * a.dilation_d;
+          const bool inside =
+              in_plane && (!a.has_depth() || static_cast<unsigned>(frame) < static_cast<unsigned>(a.d));
+          const unsigned short* at = of_image + (inside ? (row * a.w + column) * a.c : 0);
+          if constexpr (a.has_depth()) at += inside ? static_cast<long long>(frame) * (a.h * a.w * a.c) : 0;
+          if constexpr (config.aligned && a.c == 4 && !a.has_depth()) {
+            unsigned two[2];
+            ptx::ld_global_v2_if(two, at, inside);
+            words[2 * kPixel] = two[0], words[2 * kPixel + 1] = two[1];
+          } else {
+            for_constants<0, a.c>([&](auto channel) {
+              constexpr int kPlace = channel.value * a.t + kOfFrame;
+              unsigned half;
+              ptx::ld_global_u16_if<2 * channel.value>(half, at, inside);
+              words[kPlace / 2] |= half << (kPlace % 2 * 16);
+            });
+          }
+        });
       });
       ptx::st_shared_v4(to + of_tile * config.row_bytes() + config.unit_at(unit) * config.unit_bytes(),
                         words);

@@ -28,13 +28,15 @@ TileWork work_of(const WeightGradientSm80& a) {
   const double warps = a.warps(), products = a.products(), pairs = ceil_div(a.eights(), 2);
   const double units = 1.0 * a.input_rows() * a.units() * (a.first_layer() ? 1 : a.block_octets());
   const double gradients = a.rows * a.columns * a.filters / 8.0;
-  const bool one_by_one = a.first_layer() && conv.c != 4;
+  const bool one_by_one = a.first_layer() && !(conv.c == 4 && !conv.has_depth());
   TileWork work;
   work.tiles = static_cast<double>(a.tiles()) * a.chunks();
   work.persistent = true, work.load_beside = a.stages > 1;
-  work.load.instructions = gradients / 32 * 18 + units / 32 * (one_by_one ? 25 + 3.0 * conv.c : 22);
+  work.load.instructions =
+      gradients / 32 * 18 + units / 32 * (one_by_one ? 25 + 3.0 * a.pixel_channels() : 22);
   work.load.wavefronts = (a.input_bytes() + a.gradient_bytes()) / 128.0;
-  work.load.l2_bytes = 16 * gradients + (a.first_layer() ? 2.0 * conv.c * a.unit_pixels() : 16.0) * units;
+  work.load.l2_bytes =
+      16 * gradients + (a.first_layer() ? 2.0 * a.pixel_channels() * a.unit_pixels() : 16.0) * units;
   work.load.waits = 1 + (a.first_layer() ? 2 : 0);
   work.in_flight_bytes = std::max(1, a.stages - 1) * work.load.l2_bytes;
   const double of_warp = a.sixteens() * (a.eights() + 1.0 / (a.warps_o * a.warps_r));
@@ -100,8 +102,9 @@ class WeightGradient final : public KernelAlgorithmOf<WeightGradientSm80> {
 
  private:
   ChannelsLast channels_last() const override { return {.x = true, .y = true}; }
+  bool has_depth() const override { return true; }
   Support takes(const Computed& a, const DeviceInfo& device) const override {
-    if (Support support = first_refusal({needs_sm80(device), takes_gradients_of_weights(a),
+    if (Support support = first_refusal({needs_sm80(device), takes_gradients_of_weights(a, true),
                                          takes_layout(a, Layout::nhwc), fits_extents(a)});
         !support)
       return support;
@@ -110,8 +113,9 @@ class WeightGradient final : public KernelAlgorithmOf<WeightGradientSm80> {
       return Support::no(fmt::format(
           "it is for filters in eights, of channels in eights or at most 4 in one group, and of several "
           "groups "
-          "for 4, 8 or multiples of 16 filters each, of which 16 meet channels in eights: {} filters and {} "
-          "channels in {} groups are not",
+          "for 4, 8 or multiples of 16 filters each, of which 16 meet channels in eights; in three "
+          "dimensions of one group, for channels and frames of a filter of which a pixel meets at most 8: "
+          "{} filters and {} channels in {} groups are not",
           a.k, a.c, a.groups));
     if (a.c / a.groups > kMostChannels)
       return Support::no(
