@@ -105,14 +105,17 @@ unsigned place_in_row(unsigned long long descriptor, int row, int chunk) {
   const int exchange = 4 - mode;
   return exchanged((field(0) + r / 8 * field(32) + r % 8 * (16u << exchange) + 16 * c) % kWindow, exchange);
 }
-// Place of the k-th number of a row where rows come first, 64 beside each other, exchanged within 128
-// bytes.
+// Place of the k-th number of a row where rows come first, 64 or 32 beside each other, exchanged within 128
+// or 64 bytes.
 unsigned place_of_rows(unsigned long long descriptor, int row, int k) {
   const auto field = [&](int shift) { return static_cast<unsigned>(descriptor >> shift & 0x3fff) * 16; };
-  if (descriptor >> 62 != 1) fail("rows of m or n that are not exchanged within 128 bytes");
+  const int mode = static_cast<int>(descriptor >> 62);
+  if (mode != 1 && mode != 2) fail("rows of m or n that are not exchanged within 128 or 64 bytes");
+  const unsigned beside = mode == 1 ? 64 : 32;
   const auto r = static_cast<unsigned>(row), of_k = static_cast<unsigned>(k);
-  const unsigned address = field(0) + r / 64 * field(16) + of_k / 8 * field(32) + of_k % 8 * 128 + r % 64 * 2;
-  return (exchanged(address & ~15u, 3) | (address & 15)) % kWindow;
+  const unsigned address =
+      field(0) + r / beside * field(16) + of_k / 8 * field(32) + of_k % 8 * (2 * beside) + r % beside * 2;
+  return (exchanged(address & ~15u, 4 - mode) | (address & 15)) % kWindow;
 }
 
 // Data that no fence or no barrier has shown are anything: it may be of outputs that nobody stores, so it is

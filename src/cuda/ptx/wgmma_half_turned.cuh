@@ -10,10 +10,12 @@ namespace convtune::ptx {
 // their 16-byte pieces exchanged as TMA does it. `address` is in 16 bytes, and `step`, from 64 to the next
 // 64, is, too. The next 16 of k are 2048 bytes further on: products read there when `address` is so much
 // larger. An operand that begins at another row, by a multiple of 128 bytes, keeps the exchanges of the
-// memory's own rows.
+// memory's own rows. Narrow ones have 32 rows or columns in 64 bytes, 16 of k in 1024, and a step from 32 to
+// 32.
+template <bool kNarrow = false>
 __device__ constexpr unsigned long long wgmma_descriptor_turned(unsigned address, unsigned step) {
-  return (address & 0x3fff) | static_cast<unsigned long long>(step & 0x3fff) << 16 | 1024ull / 16 << 32 |
-         1ull << 62;
+  return (address & 0x3fff) | static_cast<unsigned long long>(step & 0x3fff) << 16 |
+         (kNarrow ? 512ull : 1024ull) / 16 << 32 | (kNarrow ? 2ull : 1ull) << 62;
 }
 
 // sums = a * b, or += where `adds`; 64 x N x 16, sums as WgmmaHalfShared has them.

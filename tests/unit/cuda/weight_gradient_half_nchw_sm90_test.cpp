@@ -81,7 +81,8 @@ TEST(WeightGradientHalfNchwSm90, RefusesWithAReason) {
                    {"mb2ic68ih28oc64kh3ph1" + rest, "multiples of 8"}});
   expect_config_refusals(
       algorithm(), half("mb2ic64ih12oc200kh3ph1"),
-      "filter_groups=1 column_groups=3 row_blocks=1 columns=192 pixels=64 window=3 stages=2 blocks=2 whole=2",
+      "filter_groups=1 column_groups=3 row_blocks=1 columns=192 pixels=64 window=3 stages=2 blocks=2 whole=2 "
+      "early=0",
       {"whole=5", "window=0", "columns=128", "blocks=4096", "pixels=32", "filter_groups=2", "stages=9"});
 }
 

@@ -54,13 +54,25 @@ TEST(WeightGradientHalfSm90, StoresMostTilesOfAWideLayerWhole) {
   EXPECT_LT(a.partial_words() * 4, 64 << 20);
 }
 
+// No block of columns is half idle where channels are 32, or 96.
+TEST(WeightGradientHalfSm90, HasNarrowWindowsOfFewChannels) {
+  const auto narrow = [](const char* text) {
+    const ConvProblem problem = half(text);
+    return std::ranges::any_of(algorithm().candidates(problem, gpu()), [&](const Config& config) {
+      return kernel_of<WeightGradientHalfSm90>(problem, config).is_narrow();
+    });
+  };
+  EXPECT_TRUE(narrow("ic32id128ih128iw128oc32kd3kh3kw3pd1ph1pw1"));
+  EXPECT_FALSE(narrow("mb64ic64ih56oc64kh3ph1"));
+}
+
 // A window multiplies positions, which are more than pixels.
 TEST(WeightGradientHalfSm90, CountsPositionsOfAWindow) {
   const ConvProblem problem = half("mb2ic64ih10oc64kh3ph1 bias=0");
   const Ceilings ceilings{.flops_per_second = 1e12, .bytes_per_second = 1e30};
   const Config config = parse_config(
       "filter_groups=1 column_groups=3 row_blocks=1 columns=192 pixels=64 window=5 stages=2 blocks=2 "
-      "whole=0");
+      "whole=0 early=0");
   const auto a = kernel_of<WeightGradientHalfSm90>(problem, config);
   ASSERT_EQ(a.positions(), 64);
   ASSERT_EQ(a.chunks(), 4);
@@ -72,17 +84,19 @@ TEST(WeightGradientHalfSm90, CountsPositionsOfAWindow) {
 TEST(WeightGradientHalfSm90, RefusesForeignConfigs) {
   expect_config_refusals(
       algorithm(), half("mb2ic64ih10oc200kh3ph1"),
-      "filter_groups=1 column_groups=3 row_blocks=1 columns=192 pixels=64 window=3 stages=2 blocks=2 whole=2",
-      {"whole=5", "window=0", "columns=128", "blocks=4096", "pixels=32", "filter_groups=2"});
-  expect_config_refusals(
-      algorithm(), half("mb2ic64id10oc200kd3pd1"),
-      "filter_groups=1 column_groups=3 row_blocks=1 columns=192 pixels=64 window=3 stages=2 blocks=2 whole=0",
-      {"whole=2"});
+      "filter_groups=1 column_groups=3 row_blocks=1 columns=192 pixels=64 window=3 stages=2 blocks=2 whole=2 "
+      "early=0",
+      {"whole=5", "window=0", "columns=128", "columns=32", "blocks=4096", "pixels=32", "filter_groups=2"});
+  expect_config_refusals(algorithm(), half("mb2ic64id10oc200kd3pd1"),
+                         "filter_groups=1 column_groups=3 row_blocks=1 columns=192 pixels=64 window=3 "
+                         "stages=2 blocks=2 whole=0 early=1",
+                         {"whole=2"});
 }
 
 TEST(WeightGradientHalfSm90, CompilesAsPlanned) {
   std::vector<PlannedKernel> kernels;
-  for (const char* text : {kWide, "mb64ic64ih56oc64kh3ph1", "mb64ic512ih7oc512kh3ph1"}) {
+  for (const char* text : {kWide, "mb64ic64ih56oc64kh3ph1", "mb64ic512ih7oc512kh3ph1",
+                           "ic32id128ih128iw128oc32kd3kh3kw3pd1ph1pw1"}) {
     const ConvProblem problem = half(text);
     kernels.push_back({problem, algorithm().candidates(problem, gpu()).front()});
   }

@@ -46,9 +46,9 @@ template <WeightGradientHalfSm90 config>
 __device__ void add_up(const void* __restrict__ x, const void* __restrict__ dy,
                        const float* __restrict__ partial, void* __restrict__ dw) {
   constexpr ConvExtents a = config.conv;
-  constexpr int kFilters = config.added_filters(), kTaps = config.added_taps(), kBlock = config.kBlock;
+  constexpr int kFilters = config.added_filters(), kTaps = config.added_taps();
   constexpr int kAdders = config.adders(), kAtOnce = kAddThreads / kAdders;
-  constexpr int kRun = kBlock * kTaps, kAll = kFilters * kRun;
+  constexpr int kBlock = config.block_channels(), kRun = kBlock * kTaps, kAll = kFilters * kRun;
   __shared__ float sums[kAll];
   __shared__ float parts[kAdders > 1 ? 4 * kAddThreads : 1];
   // A tile's filters; or, of parts of tiles alone, all filters and channels.
@@ -66,33 +66,68 @@ __device__ void add_up(const void* __restrict__ x, const void* __restrict__ dy,
   }
   const int first_channel = channel_block * kBlock, channels = lesser(kBlock, a.c - first_channel);
   const int adder = static_cast<int>(threadIdx.x) / kAtOnce, mine = static_cast<int>(threadIdx.x) % kAtOnce;
-  constexpr int kUnrolled = kAdders > 1 ? 1 : 4;
-#pragma unroll kUnrolled
-  for (int first = 0; first < kAll / 4; first += kAtOnce) {
+  const auto each = [&](int first, auto&& with) {  // four gradients of this thread's, if there are
     const int i = first + mine;
-    const int of_filter = i / (kRun / 4), tap = i % (kRun / 4) / (kBlock / 4), channel = i % (kBlock / 4) * 4;
-    const int filter = first_filter + of_filter;
-    const bool real = i < kAll / 4 && filter < end_filter && channel < channels && tap < taps;
-    float four[4] = {};
-    if (real) {
-      const int tile = config.tile_of(filter, first_tap + tap, channel_block);
-      const long long offset = 1LL * (filter % config.tile_rows()) * config.tile_columns() +
-                               config.block_in_tile(first_tap + tap, channel_block) * kBlock + channel;
-      add_places<config>(four, partial, tile, offset, adder, kAdders);
-    }
-    if constexpr (kAdders > 1) add_adders<kAdders>(four, parts);
-    if (real && adder == 0)
+    const int of_filter = i / 2 % kFilters, eight = i / 2 / kFilters;
+    const int tap = eight / (kBlock / 8), channel = eight % (kBlock / 8) * 8 + i % 2 * 4;
+    if (i < kAll / 4 && first_filter + of_filter < end_filter && channel < channels && tap < taps)
+      with(of_filter, tap, channel);
+  };
+  const auto add = [&](float(&four)[4], int first) {
+    each(first, [&](int of_filter, int tap, int channel) {
+      const int filter = first_filter + of_filter, block_column = first_tap + tap;
+      const int offset = config.sum_at(filter % config.tile_rows(),
+                                       config.block_in_tile(block_column, channel_block) * kBlock + channel);
+      add_places<config>(four, partial, config.tile_of(filter, block_column, channel_block), offset, adder,
+                         kAdders);
+    });
+  };
+  const auto put = [&](const float(&four)[4], int first) {
+    each(first, [&](int of_filter, int tap, int channel) {
 #pragma unroll
       for (int j = 0; j < 4; ++j) sums[of_filter * kRun + (channel + j) * kTaps + tap] = four[j];
+    });
+  };
+  if constexpr (kAdders > 1) {  // all loads come before the first barrier
+    constexpr int kTurns = ceil_div(kAll / 4, kAtOnce);
+    float fours[kTurns][4] = {};
+#pragma unroll
+    for (int turn = 0; turn < kTurns; ++turn) add(fours[turn], turn * kAtOnce);
+#pragma unroll
+    for (int turn = 0; turn < kTurns; ++turn) {
+      add_adders<kAdders>(fours[turn], parts);
+      if (adder == 0) put(fours[turn], turn * kAtOnce);
+    }
+  } else {
+#pragma unroll 4
+    for (int first = 0; first < kAll / 4; first += kAtOnce) {
+      float four[4] = {};
+      add(four, first);
+      put(four, first);
+    }
   }
   __syncthreads();
+  const auto weight_of = [&](int i) {  // of a sum; or -1
+    const int filter = first_filter + i / kRun, channel = i % kRun / kTaps, tap = i % kTaps;
+    const bool real = i < kAll && filter < end_filter && channel < channels && tap < taps;
+    return real ? (1LL * filter * a.c + first_channel + channel) * config.taps() + first_tap + tap : -1;
+  };
+  bool is_nan = false;
+#pragma unroll 4
+  for (int i = static_cast<int>(threadIdx.x); i < kAll; i += kAddThreads)
+    if (const long long weight = weight_of(i); weight >= 0) {
+      if (sums[i] == sums[i])
+        store_element<a.x_type>(dw, weight, sums[i]);
+      else
+        is_nan = true;
+    }
+  if (!__syncthreads_or(is_nan)) return;
 #pragma unroll 1
   for (int first = 0; first < kAll; first += kAddThreads) {
     const int i = first + static_cast<int>(threadIdx.x);
-    const int filter = first_filter + i / kRun, channel = i % kRun / kTaps, tap = i % kTaps;
-    const bool real = i < kAll && filter < end_filter && channel < channels && tap < taps;
-    const long long weight = (1LL * filter * a.c + first_channel + channel) * config.taps() + first_tap + tap;
-    store_gradient<config, a.x_type, kAddThreads>(x, dy, dw, nullptr, real ? weight : -1, real ? sums[i] : 0);
+    const long long weight = weight_of(i);
+    const float sum = weight >= 0 ? sums[i] : 0;
+    store_gradient<config, a.x_type, kAddThreads>(x, dy, dw, nullptr, sum != sum ? weight : -1, sum);
   }
 }
 
@@ -112,7 +147,7 @@ template <WeightGradientHalfSm90 config>
 __device__ void check_whole(const float* __restrict__ partial, const void* __restrict__ x,
                             const void* __restrict__ dy, void* __restrict__ dw) {
   constexpr ConvExtents a = config.conv;
-  constexpr int kRun = config.kBlock * config.window_taps(), kAll = config.tile_rows() * kRun;
+  constexpr int kRun = config.block_channels() * config.window_taps(), kAll = config.tile_rows() * kRun;
   const int thread = static_cast<int>(threadIdx.x), flags = config.tile_flags();
   const int first_tile = static_cast<int>(blockIdx.x - config.add_blocks()) * config.checked_tiles();
   const int tiles = lesser(config.checked_tiles(), config.whole - first_tile);

@@ -16,7 +16,7 @@ struct WeightGradientHalfSm90 {
   bool planes = false;  // not a choice: x and dy are in NCHW, and are transposed on their way; with a window
   int filter_groups = 2, column_groups = 1, row_blocks = 1, columns = 256, pixels = 64, window = 0,
       stages = 4;
-  int blocks = 132, whole = 0;
+  int blocks = 132, whole = 0, early = 0;
   bool aligned = true;  // not a choice: x and dy begin at multiples of 16 bytes
   static constexpr const char* kName = "WeightGradientHalfSm90";
   template <class Self, class F>
@@ -27,7 +27,10 @@ struct WeightGradientHalfSm90 {
     field("filter_groups", self.filter_groups, 1, 3, "warpgroups that multiply, with other filters each");
     field("column_groups", self.column_groups, 1, 3, "of each of those, with other columns each");
     field("row_blocks", self.row_blocks, 1, 2, "blocks of 64 filters that one of them has sums of");
-    field("columns", self.columns, 64, 256, "columns that one of them has sums of, a multiple of 64");
+    field(
+        "columns", self.columns, 32, 256,
+        "columns that one of them has sums of: a multiple of 64; with a window 64 or 32 channels at all taps "
+        "of a row");
     field("pixels", self.pixels, 32, 128, "pixels of a stage: 32, 64 or 128");
     field("window", self.window, 0, 16,
           "rows of y of a stage, for which x comes once for all taps; 0: pixels, and x for each tap");
@@ -35,18 +38,23 @@ struct WeightGradientHalfSm90 {
     field("blocks", self.blocks, 1, kMostBlocks, "blocks that share all products evenly");
     field("whole", self.whole, 0, 1 << 20,
           "tiles, the first, of which a block has all products and stores the gradients; with a window");
+    field("early", self.early, 0, 1,
+          "1: a stage is given back behind the first 16 positions of the next, else behind all of them");
     field("aligned", self.aligned);
   }
   static constexpr int kMostBlocks = 4096;
   constexpr bool asks_alignment() const { return true; }
 
   // ---- The product: filters by columns, and its sums go over the pixels of y. A column is a channel at a
-  // tap; 64 channels of one tap lie beside each other, the last of a tap may be fewer ----
+  // tap; 64 channels of one tap lie beside each other, with a window maybe 32; the last of a tap may be
+  // fewer ----
   static constexpr int kBlock = 64;
+  constexpr bool is_narrow() const { return window > 0 && columns == kBlock / 2 * conv.s; }
+  constexpr int block_channels() const { return is_narrow() ? kBlock / 2 : kBlock; }
   constexpr long long all_pixels() const { return static_cast<long long>(conv.n) * conv.z * conv.p * conv.q; }
   constexpr int taps() const { return conv.t * conv.r * conv.s; }
-  constexpr int channel_blocks() const { return ceil_div(conv.c, kBlock); }
-  constexpr int all_blocks() const { return taps() * channel_blocks(); }  // of 64 columns
+  constexpr int channel_blocks() const { return ceil_div(conv.c, block_channels()); }
+  constexpr int all_blocks() const { return taps() * channel_blocks(); }  // of columns
   // Rows of a frame that a chunk of a window begins with, and of which frame.
   struct Rows {
     int image, frame, row;
@@ -56,7 +64,7 @@ struct WeightGradientHalfSm90 {
     return {frame / conv.z, frame % conv.z, chunk % row_chunks() * window};
   }
   // With a window: the first channel of a tile, and the frame of the filter.
-  constexpr int window_channel(int tile) const { return tile % channel_blocks() * kBlock; }
+  constexpr int window_channel(int tile) const { return tile % channel_blocks() * block_channels(); }
   constexpr int window_frame(int tile) const { return tile % column_tiles() / channel_blocks(); }
   constexpr int row_chunks() const { return ceil_div(conv.p, window); }  // of an image, with a window
   constexpr long long chunks() const {
@@ -97,7 +105,7 @@ struct WeightGradientHalfSm90 {
   constexpr int consumer_rows() const { return kBlock * row_blocks; }
   constexpr int tile_rows() const { return filter_groups * consumer_rows(); }
   constexpr int tile_columns() const { return column_groups * columns; }
-  constexpr int tile_blocks() const { return tile_columns() / kBlock; }
+  constexpr int tile_blocks() const { return tile_columns() / block_channels(); }
   constexpr int column_tiles() const {
     return window > 0 ? conv.t * channel_blocks() : ceil_div(all_blocks(), tile_blocks());
   }
@@ -134,9 +142,12 @@ struct WeightGradientHalfSm90 {
   constexpr int last_sharer(int tile) const { return block_of((tile - whole + 1) * chunks() - 1); }
 
   // ---- Partial sums in memory, in words: from tile to tile and from block to block it goes one place on,
-  // so that each part of a tile has a place of its own. [place][row][column], then of each row the sum of dy,
-  // which tiles of the first columns have. Behind all places each warp's word for a whole tile, 0 where none
-  // of its gradients is NaN ----
+  // so that each part of a tile has a place of its own. [place][eight columns][row][column of them]: a warp
+  // stores eight rows of them in one run. Then of each row the sum of dy, which tiles of the first columns
+  // have. Behind all places each warp's word for a whole tile, 0 where none of its gradients is NaN ----
+  constexpr int sum_at(int row, int column) const {  // in a place
+    return (column / 8 * tile_rows() + row) * 8 + column % 8;
+  }
   constexpr int place(int block, int tile) const { return block + tile - whole; }
   constexpr int places() const { return split_tiles() > 0 ? sharers() + split_tiles() - 1 : 0; }
   constexpr long long place_words() const { return 1LL * tile_rows() * (tile_columns() + (bias ? 1 : 0)); }
@@ -180,24 +191,25 @@ struct WeightGradientHalfSm90 {
             (conv.s - 1) * conv.dilation_w < 2 * most_corner());
   }
 
-  // ---- Operands in shared memory: for 64 filters, or columns, a row of 128 bytes a pixel, whose 16-byte
-  // pieces are exchanged as TMA and wgmma have it ----
+  // ---- Operands in shared memory: for 64 filters, or columns, a row of 128 bytes a pixel, of 32 columns 64,
+  // whose 16-byte pieces are exchanged as TMA and wgmma have it ----
   static constexpr int kRowBytes = 2 * kBlock;
+  constexpr int input_row_bytes() const { return 2 * block_channels(); }
   constexpr int block_bytes() const { return positions() * kRowBytes; }
   constexpr int gradient_bytes() const { return tile_rows() / kBlock * block_bytes(); }  // dy's of a stage
   constexpr int input_bytes() const {
-    return window > 0 ? input_positions() * kRowBytes : tile_blocks() * block_bytes();
+    return window > 0 ? round_up(input_positions() * input_row_bytes(), 1024) : tile_blocks() * block_bytes();
   }
   constexpr int stage_bytes() const { return gradient_bytes() + input_bytes(); }
   // Bytes that TMA brings: of 64 filters of dy, and of x with a window.
   constexpr int loaded_block_bytes() const {
     return window > 0 ? window * pitch() * kRowBytes : block_bytes();
   }
-  constexpr int loaded_window_bytes() const { return window_rows() * pitch() * kRowBytes; }
+  constexpr int loaded_window_bytes() const { return window_rows() * pitch() * input_row_bytes(); }
   // From 64 columns to the next, and from the first filter row's to a consumer's, in bytes.
-  constexpr int column_step() const { return window > 0 ? kRowBytes : block_bytes(); }
+  constexpr int column_step() const { return window > 0 ? input_row_bytes() : block_bytes(); }
   constexpr int columns_at(int column_group) const {
-    return column_group * (window > 0 ? pitch() * kRowBytes : columns / kBlock * block_bytes());
+    return column_group * (window > 0 ? pitch() * input_row_bytes() : columns / kBlock * block_bytes());
   }
 
   // ---- In NCHW a plane's rows lie one behind the other, and come in slices of 64 channels by a few pieces
@@ -253,7 +265,7 @@ struct WeightGradientHalfSm90 {
   // a time: a filter's are 16 bytes further on than a multiple of 128 ----
   static constexpr int kStagedRows = 8;
   constexpr int window_taps() const { return conv.r * conv.s; }
-  constexpr int staged_row_bytes() const { return kRowBytes * window_taps() + 16; }
+  constexpr int staged_row_bytes() const { return input_row_bytes() * window_taps() + 16; }
   constexpr int staged_bytes() const { return kStagedRows * staged_row_bytes(); }
   constexpr int all_staged_bytes() const { return whole > 0 ? 4 * filter_groups * staged_bytes() : 0; }
 
@@ -287,16 +299,22 @@ struct WeightGradientHalfSm90 {
     while (some < kMostAdders && some * kPlacesOfThread < most_sharers()) some *= 2;
     return some;
   }
-  constexpr int added_at_once() const { return kAddThreads / adders() / (kBlock / 4); }  // taps of filters
-  constexpr int added_taps() const { return adders() == 1 ? taps() : lesser(taps(), added_at_once()); }
+  static constexpr int kAddedTogether = 4;  // filters whose sums of eight channels are 128 bytes
+  constexpr int added_at_once() const {
+    return kAddThreads / adders() / (block_channels() / 4);
+  }  // taps of filters
+  constexpr int added_taps() const {
+    return adders() == 1 ? taps() : lesser(taps(), greater(added_at_once() / kAddedTogether, 1));
+  }
   constexpr int tap_blocks() const { return ceil_div(taps(), added_taps()); }
   // Filters that a block of the second kernel adds up: of tiles with few parts so many that a thread has some
   // loads under way, while there are blocks for all of a GPU.
   constexpr int added_filters() const {
-    if (adders() > 1) return greater(added_at_once() / added_taps(), 1);
+    if (adders() > 1) return greater(added_at_once() / added_taps(), kAddedTogether);
     const long long all = whole > 0 ? 1LL * split_tiles() * tile_rows() : 1LL * conv.k * channel_blocks();
     int some = 1;
-    while (2 * some * kBlock * added_taps() <= kMostAdded && all >= 2 * some * kLeastAddBlocks) some *= 2;
+    while (2 * some * block_channels() * added_taps() <= kMostAdded && all >= 2 * some * kLeastAddBlocks)
+      some *= 2;
     return some;
   }
   constexpr int places_at_once() const { return lesser(kPlacesOfThread, most_sharers()); }
@@ -315,12 +333,13 @@ struct WeightGradientHalfSm90 {
 
   // Tells whether the kernel compiles without spilling and a multiprocessor can hold a block of it.
   constexpr bool valid(long long smem_per_block) const {
-    if (!is_in_range(*this) || columns % kBlock != 0 || (pixels != 32 && pixels != 64 && pixels != 128))
+    if (!is_in_range(*this) || (columns % kBlock != 0 && !is_narrow()) ||
+        (pixels != 32 && pixels != 64 && pixels != 128))
       return false;
-    if (window > 0 && (!can_have_window() || column_groups != conv.r || columns != kBlock * conv.s ||
-                       pixels != 64 || window > conv.p))
+    if (window > 0 && (!can_have_window() || column_groups != conv.r ||
+                       columns != block_channels() * conv.s || pixels != 64 || window > conv.p))
       return false;
-    if (planes && (window == 0 || !(has_whole_planes() || has_images()))) return false;
+    if (planes && (window == 0 || is_narrow() || !(has_whole_planes() || has_images()))) return false;
     if (consumers() > 3 || sums() > (consumers() == 3 ? 96 : 128)) return false;
     if (whole > 0 && (window == 0 || conv.t > 1 || whole > tiles())) return false;
     return all_pixels() < kInt && chunks() * tiles() < kInt && blocks <= (whole > 0 ? whole : work()) &&

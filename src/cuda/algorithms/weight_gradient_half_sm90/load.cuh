@@ -191,7 +191,9 @@ __device__ void load_anywhere(const unsigned short* __restrict__ x, const unsign
 #pragma unroll 1
       for (int i = thread; i < config.stage_bytes() / 16; i += 128) {
         const bool of_x = 16 * i >= config.gradient_bytes();
-        const int at_row = (16 * i - (of_x ? config.gradient_bytes() : 0)) / config.kRowBytes, piece = i % 8;
+        constexpr int kInputPieces = config.window > 0 ? config.input_row_bytes() / 16 : 8;  // of a row
+        const int pieces = of_x ? kInputPieces : 8, piece = i % pieces;
+        const int at_row = (i - (of_x ? config.gradient_bytes() / 16 : 0)) / pieces;
         unsigned words[4] = {0, 0, 0, 0};
         if constexpr (config.window > 0) {
           const int block = of_x ? 0 : at_row / config.positions();
@@ -222,7 +224,7 @@ __device__ void load_anywhere(const unsigned short* __restrict__ x, const unsign
           }
         }
         // Blocks begin at multiples of 1024: a row's number counts from there.
-        ptx::st_shared_v4(to + 16 * (i ^ (i / 8 % 8)), words);
+        ptx::st_shared_v4(to + 16 * (i ^ (i / 8 % pieces)), words);
       }
       ptx::fence_proxy_async();
       ptx::mbarrier_arrive(ring.barrier(smem + kAt.full));

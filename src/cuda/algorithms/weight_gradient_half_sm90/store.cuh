@@ -1,5 +1,5 @@
-// How a block of weight_gradient_half_sm90.cuh stores gradients of whole tiles: 64 channels of a filter with
-// all of their taps, which dw has one behind the other.
+// How a block of weight_gradient_half_sm90.cuh stores gradients of whole tiles: some channels of a filter
+// with all of their taps, which dw has one behind the other.
 #pragma once
 
 #include "cuda/algorithms/weight_gradient_half_sm90/load.cuh"
@@ -19,7 +19,8 @@ __device__ __forceinline__ void store_whole(const Sums<config>& sums, void* __re
                                             float* __restrict__ flag, unsigned smem, int tile, int first_row,
                                             int column_group) {
   constexpr ConvExtents a = config.conv;
-  constexpr int kTaps = config.window_taps(), kPieces = config.kBlock * kTaps / 8;  // of 16 bytes
+  constexpr int kTaps = config.window_taps(), kBlock = config.block_channels();
+  constexpr int kPieces = kBlock * kTaps / 8;  // of 16 bytes
   constexpr unsigned kThreads = 32 * config.column_groups;
   const int warp = static_cast<int>(threadIdx.x) / 32 % 4, lane = static_cast<int>(threadIdx.x) % 32;
   const int group = first_row / config.consumer_rows() * 4 + warp;  // of warps that have the same filters
@@ -27,7 +28,7 @@ __device__ __forceinline__ void store_whole(const Sums<config>& sums, void* __re
   const unsigned mine =
       staged + lane / 4 * config.staged_row_bytes() + 2 * (lane % 4 * 2 * kTaps + column_group * a.s);
   const int first_channel = config.window_channel(tile);
-  const int pieces = lesser(config.kBlock, a.c - first_channel) * kTaps / 8;  // that there are of a filter
+  const int pieces = lesser(kBlock, a.c - first_channel) * kTaps / 8;  // that there are of a filter
   const int first_filter = config.first_filter(tile) + first_row + 16 * warp;
   bool is_nan = false;
 #pragma unroll
@@ -38,7 +39,7 @@ __device__ __forceinline__ void store_whole(const Sums<config>& sums, void* __re
       const int column = i / 2 * 8 + i % 2;  // less the lane's
       const float sum = sums[half / 2][i / 2 * 4 + half % 2 * 2 + i % 2];
       is_nan = is_nan || sum != sum;
-      ptx::st_shared_u16(mine + 2 * (column % config.kBlock * kTaps + column / config.kBlock),
+      ptx::st_shared_u16(mine + 2 * (column % kBlock * kTaps + column / kBlock),
                          pack_halves<a.x_type>(sum, 0));
     }
     ptx::bar_sync(1 + group, kThreads);

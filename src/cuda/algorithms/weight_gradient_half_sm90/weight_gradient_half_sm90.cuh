@@ -5,7 +5,8 @@
 // padding (load.cuh).
 //
 // With a window x comes once for a channel block and all taps (config.h), and a tap is positions that begin
-// further on: nine times less to copy for a filter of 3x3, where strides and dilations are 1.
+// further on: nine times less to copy for a filter of 3x3, where strides and dilations are 1. Of few channels
+// a position has 32, so that no product of 64 is half idle.
 //
 //   stage     [64 filters][pixels] ...  [64 columns][pixels] ...     dy, and x at as many taps as there are
 //   consumer  row_blocks x 64 filters x columns, in registers
@@ -38,7 +39,8 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, RowSums<config>& ro
   constexpr unsigned kStep = config.block_bytes() / 16, kSixteen = 2048 / 16;
   const unsigned long long rows = ptx::wgmma_descriptor_turned(
       (smem + kAt.stages + first_row / config.kBlock * config.block_bytes()) / 16, kStep);
-  const unsigned long long columns = ptx::wgmma_descriptor_turned(
+  constexpr unsigned kColumnSixteen = config.is_narrow() ? kSixteen / 2 : kSixteen;
+  const unsigned long long columns = ptx::wgmma_descriptor_turned<config.is_narrow()>(
       (smem + kAt.stages + config.gradient_bytes() + config.columns_at(column_group)) / 16,
       config.column_step() / 16);
   const unsigned long long ones = ptx::wgmma_descriptor_turned((smem + kAt.ones) / 16, kStep);
@@ -52,21 +54,29 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, RowSums<config>& ro
     const auto add_sixteen = [&](int k) {
       for_constants<0, config.row_blocks>([&](auto m) {
         const unsigned long long a = rows + stage + m.value * kStep + static_cast<unsigned>(k) * kSixteen;
-        const unsigned long long b = columns + stage + static_cast<unsigned>(k) * kSixteen;
+        const unsigned long long b = columns + stage + static_cast<unsigned>(k) * kColumnSixteen;
         const bool adds = k > 0 || step > 0;
         ptx::WgmmaHalfTurned<kBf16, config.columns>::multiply(sums[m.value], a, b, adds);
         if constexpr (kRowSums) ptx::WgmmaHalfTurned<kBf16, 8>::multiply(row_sums[m.value], a, ones, adds);
       });
     };
-    if constexpr (config.window > 0) {
+    constexpr int kSixteens = config.positions() / 16, kBefore = config.early ? 1 : kSixteens;
+    const auto add_some = [&](auto from, auto to) {
+      if constexpr (config.window > 0) {
 #pragma unroll 1
-      for (int k = 0; k < config.positions() / 16; ++k) add_sixteen(k);
-    } else {
-      for_constants<0, config.positions() / 16>([&](auto k) { add_sixteen(k.value); });
-    }
-    ptx::wgmma_commit();
+        for (int k = from.value; k < to.value; ++k) add_sixteen(k);
+      } else {
+        for_constants<from.value, to.value>([&](auto k) { add_sixteen(k.value); });
+      }
+      ptx::wgmma_commit();
+    };
+    add_some(Int<0>{}, Int<kBefore>{});
     ptx::wgmma_wait<1>();  // earlier work is done
     ptx::mbarrier_arrive_if(empty, step > 0 && first_lane);
+    if constexpr (kBefore < kSixteens) {
+      ptx::wgmma_fence();
+      add_some(Int<kBefore>{}, Int<kSixteens>{});
+    }
     empty = ring.barrier(smem + kAt.empty);
     ring.next();
   }
@@ -99,16 +109,16 @@ __device__ void consume(float* __restrict__ partial, void* __restrict__ dw, void
         if (config.bias && has_row_sums) store_biases<config>(row_sums, dbias, part.tile, first_row);
         continue;
       }
-    const int row = first_row + 16 * warp + lane / 4, column = first_column + lane % 4 * 2;
+    const int row = first_row + 16 * warp + lane / 4;
     float* const place =
         partial + config.place(static_cast<int>(blockIdx.x), part.tile) * config.place_words();
-    float* const to = place + row * config.tile_columns() + column;
+    float* const to = place + config.sum_at(row, first_column) + lane % 4 * 2;
 #pragma unroll
     for (int m = 0; m < config.row_blocks; ++m)
 #pragma unroll
       for (int i = 0; i < config.columns / 2; i += 2)
-        *reinterpret_cast<float2*>(to + (64 * m + i / 2 % 2 * 8) * config.tile_columns() + i / 4 * 8) = {
-            sums[m][i], sums[m][i + 1]};
+        *reinterpret_cast<float2*>(to + config.sum_at(64 * m + i / 2 % 2 * 8, i / 4 * 8)) = {sums[m][i],
+                                                                                             sums[m][i + 1]};
     if (config.bias && has_row_sums && lane % 4 == 0)
 #pragma unroll
       for (int m = 0; m < config.row_blocks; ++m) {

@@ -5,9 +5,10 @@
 
 namespace convtune::ptx {
 
+template <bool kNarrow = false>
 constexpr unsigned long long wgmma_descriptor_turned(unsigned address, unsigned step) {
-  return (address & 0x3fff) | static_cast<unsigned long long>(step & 0x3fff) << 16 | 1024ull / 16 << 32 |
-         1ull << 62;
+  return (address & 0x3fff) | static_cast<unsigned long long>(step & 0x3fff) << 16 |
+         (kNarrow ? 512ull : 1024ull) / 16 << 32 | (kNarrow ? 2ull : 1ull) << 62;
 }
 
 template <bool kBf16, int N>
