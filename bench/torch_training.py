@@ -13,7 +13,8 @@ rewritten, rewritten_graphs, convtune's graph whether or not it is proven as a w
 through torch.compile. Each is a process of its own (turns.py); they compile at the same time, in the order of --models and
 --ways, measure to choose by alone on the GPU, and take turns in steps. The memory of a way is PyTorch's allocator at the peak of
 a step, with what CUDA graphs keep. What the --deadline keeps from being ready is left out, and said. Gradients of the first step and losses of the first
-four are held against eager's in float32 (step_answers.py), and each way's kernels are profiled at the end: dropouts and stochastic depth are off for that. yolo11m (the mean
+four are held against eager's in float32 (step_answers.py), and each way's kernels and the
+processor's part of a step (step_host.py) are profiled at the end: dropouts and stochastic depth are off for that. yolo11m (the mean
 square of its outputs is the loss) needs ultralytics, sd_unet diffusers; the others torchvision; nothing is downloaded.
 """
 
@@ -28,6 +29,7 @@ import tempfile
 import time
 
 from step_answers import compared, gradients_of, said, without_chance
+from step_host import host_of
 from torch_model_numbers import kernels_of, peak_mib
 from turns import AT_ONCE, Turn, Worker, alone, make_ready
 
@@ -150,13 +152,19 @@ def work(args):
         model = model.to(memory_format=last[inputs[0].dim()])
         inputs = tuple(one.to(memory_format=last[one.dim()]) if one.dim() in last else one for one in inputs)
 
-    def step(model, optimizer=None):
+    def step(model, optimizer=None, passed=lambda part: None):
         model.zero_grad(set_to_none=True)
+        passed("zero_grad")
         with torch.autocast(device.type, dtype, enabled=dtype is not torch.float32):
-            loss = loss_of(model(*inputs))
+            outputs = model(*inputs)
+            passed("forward")
+            loss = loss_of(outputs)
+        passed("loss")
         loss.backward()
+        passed("backward")
         if optimizer is not None:
             optimizer.step()
+            passed("optimizer")
         return loss.detach()
 
     begin, report, kept, run = time.monotonic(), None, None, model
@@ -205,6 +213,9 @@ def work(args):
         if line.strip() == "kernels":
             found = kernels_of(lambda: step(run, optimizer), 3)
             turn.answer([[name[:120], round(times, 1), round(us, 1)] for name, (times, us, _) in found.items()])
+            continue
+        if line.strip() == "host":
+            turn.answer(host_of(lambda passed: step(run, optimizer, passed), lambda: wait(device)))
             continue
         samples, end = [], time.monotonic() + args.seconds
         step(run, optimizer)
@@ -266,6 +277,7 @@ def measured(name, batch, workers, args):
     for one in alive:
         if time.monotonic() - START < args.deadline:
             one.row["kernels"] = one.ask("kernels", time.monotonic() + 60) or []
+            one.row["host"] = one.ask("host", time.monotonic() + 60)
     ways = {one.way: {"ms": statistics.median(one.samples), **one.row, "answers": answers.get(one.way)} for one in alive if one.samples}
     for way, one in ways.items():
         print(f"{name} {way}: {one['ms']:.2f} ms, {said(one['answers']) if one['answers'] else 'answers not compared'}", flush=True)

@@ -60,6 +60,8 @@ def training(file):
                   f"{f'won {won}; ' if won else ''}{one.get('said', '')}"[:330])
             if one.get("answers"):
                 print(f"   {said(one['answers'])}")
+            if one.get("host"):
+                print("   the processor's: " + ", ".join(f"{part} {ms:.2f}" for part, ms in one["host"]["ms"].items()) + " ms")
         kernels(row["ways"])
         tables = [one["table"] for way, one in row["ways"].items() if "table" in one]
         lines = [line for table in tables[:1] for line in table.splitlines() if line.strip()]

@@ -2,33 +2,17 @@
 inductor's in every number, and that what is not proven is inductor's."""
 
 import pytest
+from torch_steps import assert_same, small, stepped
 from torch_support import assert_near, on_gpu, torch
 
 import convtune.torch.backend
 from convtune._contest import Contest
-from convtune.torch.graph import casts, gradients
+from convtune.torch.graph import gradients
 from convtune.torch.graph.channels_last import ChannelsLastPass
 from convtune.torch.measure import decide, proof
 
 nn = torch.nn
 pytestmark = pytest.mark.usefixtures("afresh")
-
-
-def small():
-    torch.manual_seed(0)
-    return nn.Sequential(
-        nn.Conv2d(3, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3, padding=1, groups=8), nn.ReLU(),
-        nn.ConvTranspose2d(8, 4, 2, 2), nn.Dropout(0.0),
-    ).train()  # fmt: skip
-
-
-def stepped(model, x, run, steps=2):
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for _ in range(steps):
-        optimizer.zero_grad()
-        run(x).square().mean().backward()
-        optimizer.step()
-    return [*[one.grad for one in model.parameters()], *model.buffers()]
 
 
 def both(last=False, **options):
@@ -39,12 +23,6 @@ def both(last=False, **options):
     named = {f"convtune.{name}": value for name, value in options.items()}
     compiled = torch.compile(models[0], backend="convtune", options=named)
     return stepped(models[0], x, compiled), stepped(models[1], x, models[1])
-
-
-def assert_same(found, expected):
-    """A bias before a norm has a gradient of rounding alone."""
-    for one, other in zip(found, expected):
-        assert torch.allclose(one, other, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize("last", [False, True])
@@ -255,7 +233,7 @@ def test_a_pass_of_the_callers_runs():
 
 
 def test_what_channels_last_weights_read_is_cloned_once():
-    """Forward and backward read the same clone; 1x1 weights, which lie in both ways, and what lies channels last are left."""
+    """Forward and backward read the same clone; what lies channels last is left, and what 1x1 weights read that say channels first."""
     from torch.fx import Graph
 
     graph, last = Graph(), torch.channels_last_3d
@@ -268,74 +246,27 @@ def test_what_channels_last_weights_read_is_cloned_once():
         return node
 
     x, dy, lies = (tensor(name, (2, 8, 4, 4, 4), name == "lies") for name in ("x", "dy", "lies"))
-    w, pointwise = tensor("w", (8, 8, 3, 3, 3), True), tensor("pointwise", (8, 8, 1, 1, 1), True)
+    w, pointwise = tensor("w", (8, 8, 3, 3, 3), True), tensor("pointwise", (8, 8, 1, 1, 1))
+    as_last = tensor("as_last", (8, 8, 1, 1, 1))
+    with torch._subclasses.FakeTensorMode(allow_non_fake_inputs=True):  # as model.to(memory_format=...) leaves it
+        as_last.meta["val"] = torch.empty_strided((8, 8, 1, 1, 1), (8, 1, 8, 8, 8), device="cuda")
     words = [1] * 3, [1] * 3, [1] * 3, False, [0] * 3, 1
     aten = torch.ops.aten
     forward = graph.call_function(aten.convolution.default, (x, w, None, *words))
     small = graph.call_function(aten.convolution.default, (x, pointwise, None, *words))
     as_it_lies = graph.call_function(aten.convolution.default, (lies, w, None, *words))
     backward = graph.call_function(aten.convolution_backward.default, (dy, x, w, None, *words, [True, True, False]))
-    graph.output((forward, small, as_it_lies, backward))
+    of_one = graph.call_function(aten.convolution.default, (forward, as_last, None, *words))
+    forward.meta["val"] = x.meta["val"]
+    graph.output((forward, small, as_it_lies, backward, of_one))
     laid = ChannelsLastPass()
     laid(graph)
-    assert laid.copies == 2
+    assert laid.copies == 3
+    assert of_one.args[0].args == (forward,) and of_one.args[0].meta["val"].is_contiguous(memory_format=last)
     assert forward.args[0] is backward.args[1] and forward.args[0].args == (x,)
     assert forward.args[0].meta["val"].is_contiguous(memory_format=last)
     assert backward.args[0].args == (dy,)
     assert small.args[0] is x and as_it_lies.args[0] is lies
-
-
-def test_casts_of_weights_and_of_their_gradients_are_joined(monkeypatch):
-    """Autocast's; the rest, as activations that backward reads in float32, is inductor's to fuse."""
-    seen = []
-    plain = casts.join_casts
-
-    def joined(graph):
-        count = plain(graph)
-        seen.append((count, [one.meta["val"] for one in graph.find_nodes(op="call_function", target=casts.cast_all)]))
-        return count
-
-    monkeypatch.setattr(casts, "_DEVICES", ("cpu",))
-    monkeypatch.setattr(gradients, "join_casts", joined)
-    torch._dynamo.reset()
-    x, found = torch.rand(2, 3, 16, 16).to(memory_format=torch.channels_last), []
-    for options in (None, {"convtune.force": True}):
-        model = small().to(memory_format=torch.channels_last)
-        run = torch.compile(model, backend="convtune", options=options) if options else model
-
-        def autocast(x, run=run):
-            with torch.autocast("cpu", torch.bfloat16):
-                return run(x).float()
-
-        found.append(stepped(model, x, autocast))
-    for one, other in zip(*found):
-        assert one.dtype is other.dtype and (one - other).float().norm() <= 0.03 * other.float().norm() + 1e-3
-    (forward, made), (backward, gradients_made) = seen
-    assert forward == len(made[0]) == 4 and {one.dtype for one in made[0]} == {torch.bfloat16}
-    assert backward == len(gradients_made[0]) == 6 and {one.dtype for one in gradients_made[0]} == {torch.float32}
-
-
-def test_lists_of_casts_are_short(monkeypatch):
-    """What is made at once is there before it is read."""
-    from torch.fx import Graph
-
-    graph = Graph()
-    monkeypatch.setattr(casts, "_DEVICES", ("cpu",))
-    monkeypatch.setattr(casts, "_MOST_TENSORS", 3)
-    monkeypatch.setattr(casts, "_MOST_BYTES", 1000)
-    x, made = graph.placeholder("x"), []
-    sizes = 16, 16, 16, 16, 400, 16, 600
-    weights = [graph.placeholder(f"w{at}") for at in range(len(sizes))]
-    for one, size in zip(weights, sizes):
-        one.meta["val"] = torch.rand(size // 4, 4)
-        cast = graph.call_function(casts._cast, (one, torch.bfloat16))
-        cast.meta["val"] = one.meta["val"].bfloat16()
-        made.append(graph.call_function(torch.ops.aten.convolution.default, (x, cast, None, [1], [0], [1], False, [0], 1)))
-    graph.output(made)
-    assert casts.join_casts(graph) == 6
-    graph.lint()
-    assert [len(one.args[0]) for one in graph.find_nodes(op="call_function", target=casts.cast_all)] == [3, 3]
-    assert len(graph.find_nodes(op="call_function", target=casts._cast)) == 1
 
 
 @pytest.mark.parametrize("last", [False, True])

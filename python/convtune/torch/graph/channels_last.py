@@ -12,6 +12,8 @@ import torch
 from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
 from torch.fx import Graph, Node
 
+from ..layout import wants_channels_last
+
 __all__ = ["ChannelsLastPass"]
 
 _READ = {  # places of activations among the arguments; the next one is the weight
@@ -26,7 +28,7 @@ def _wanted(weight: Any, tensor: Any) -> torch.memory_format | None:
     last = _FORMATS.get(tensor.dim())
     if last is None or tensor.device.type != "cuda" or any(type(size) is not int for size in tensor.shape):
         return None
-    if not weight.is_contiguous(memory_format=last) or weight.is_contiguous():  # one filter tap lies in both ways
+    if not wants_channels_last(weight) or (weight.is_contiguous() and weight.shape[1] == 1):  # one channel a group lies in both ways
         return None
     return None if tensor.is_contiguous(memory_format=last) else last
 

@@ -26,6 +26,7 @@ from ..native import conv2d_forward
 from ..run import TYPES, problem_for
 from .casts import join_casts
 from .chains import Wanted
+from .counters import join_counters
 
 __all__ = ["GradientPass", "convolves"]
 
@@ -223,7 +224,7 @@ def _rewrite_forward(graph: Graph, node: Node, line: str, how: How) -> bool:
 
 class GradientPass(CustomGraphPass):
     """A pass over forward and backward graphs, before inductor lowers them. `report`: the decisions of all of them; `taken`: how
-    many directions became convtune's; `lines`: their plans; `joined`: casts."""
+    many directions became convtune's; `lines`: their plans; `joined`: casts; `counters`: of batches, joined."""
 
     def __init__(self, wanted: Wanted, phases: Phases) -> None:
         self._wanted, self._phases = wanted, phases
@@ -231,7 +232,7 @@ class GradientPass(CustomGraphPass):
         self._devices: set[str] = set()
         self._directions = 1  # of each layer in the next graph, which has its share of a step's budget
         self.report: OptimizeReport | None = None
-        self.taken = self.joined = 0
+        self.taken = self.joined = self.counters = 0
         self.lines: list[str] = []
 
     def uuid(self) -> None:
@@ -262,6 +263,7 @@ class GradientPass(CustomGraphPass):
             for of in set(own) - taken:
                 self._decline(names[node, of])
         self.joined += join_casts(graph)
+        self.counters += join_counters(graph)
         graph.lint()
 
     def _decline(self, name: str) -> None:
