@@ -2,7 +2,7 @@
 
 import pytest
 from torch_steps import assert_same, small, stepped
-from torch_support import torch
+from torch_support import on_gpu, torch
 
 import convtune.torch.backend  # noqa: F401  (registers it)
 from convtune.torch.graph import casts, counters, gradients
@@ -90,3 +90,18 @@ def test_lists_of_casts_are_short(monkeypatch):
     graph.lint()
     assert [len(one.args[0]) for one in graph.find_nodes(op="call_function", target=casts.cast_all)] == [3, 3]
     assert len(graph.find_nodes(op="call_function", target=casts._cast)) == 1
+
+
+@on_gpu
+def test_joined_counters_are_recorded():
+    """In a CUDA graph, which must know that they stay where they are."""
+    from torch._dynamo.utils import counters as seen
+
+    seen.clear()
+    torch.manual_seed(0)
+    norms = [nn.BatchNorm2d(8) for _ in range(3)]
+    model = nn.Sequential(*(part for norm in norms for part in (nn.Conv2d(8, 8, 3, padding=1), norm))).cuda().train()
+    compiled = torch.compile(model, backend="convtune", options={"triton.cudagraphs": True, "convtune.force": True})
+    stepped(model, torch.rand(2, 8, 16, 16, device="cuda"), compiled, 5)
+    assert [int(norm.num_batches_tracked) for norm in norms] == [5] * 3
+    assert seen["inductor"]["cudagraph_skips"] == 0
