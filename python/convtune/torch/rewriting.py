@@ -20,8 +20,9 @@ from .beside import Branched, steps_of
 from .folding import Fold, Folded, Packing, as_allowed, refreshing
 from .graph.capture import as_dynamo_says, captured
 from .graph.chains import Wanted, decided, decided_pairs
+from .graph.ends import repeat_ends_first
 from .graph.frames import fix_frames, number
-from .graph.joined import join_channels_last
+from .graph.joined import join_channels_last, pad_as_they_are
 from .graph.operators.linear import linear_chains
 from .graph.operators.norms import group_coefficients
 from .graph.pairs import PairChain, pair_chains, rewrite_pair
@@ -195,7 +196,9 @@ def rewritten(
         made = rewrite_pair if isinstance(chain, PairChain) else rewrite
         chain.put(traced.graph, made(traced.graph, chain, own, line))
     traced.graph.eliminate_dead_code()
+    repeat_ends_first(traced.graph)
     join_channels_last(traced.graph)
+    pad_as_they_are(traced.graph)
     entries = traced.graph.find_nodes(op="placeholder")
     read = [at for at, node in enumerate(entries) if node.users or not is_static(at)]
     for at in set(range(len(entries))).difference(read):

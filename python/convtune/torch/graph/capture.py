@@ -19,6 +19,7 @@ from .operators.kept import keep_apart
 from .operators.norms import NormsAsTheyLie, take_offsets
 from .operators.pools import PoolsByRows
 from .operators.tidy import tidied
+from .operators.volumes import VolumesAsTheyLie, lies_as_asked, without_copies
 from .patterns import normed_weight
 
 __all__ = ["Values", "as_dynamo_says", "captured", "fakes_of", "twin"]
@@ -32,7 +33,7 @@ _channels_last = torch.channels_last
 def captured(module: GraphModule, inputs: Sequence[Any]) -> GraphModule:
     """The graph without mutation, with the same inputs in the same order and what Dynamo says of them, and outputs that
     lie as they did."""
-    traced = _traced(module, inputs, [])
+    traced = _as_volumes_lie(module, inputs) or _traced(module, inputs, [])
     with contextlib.suppress(RuntimeError, ValueError):  # a view that only one layout has
         entries = _entries(traced.graph)
         turned = _traced(module, inputs, entries) if entries else traced
@@ -93,8 +94,25 @@ def fakes_of(inputs: Sequence[Any]) -> tuple[Any, list[Any]]:
         return mode, [number(fake(one)) for one in inputs]
 
 
-def _traced(module: GraphModule, inputs: Sequence[Any], turned: list[int]) -> GraphModule:
-    """`turned`: the places of the inputs that are made channels last at the entry."""
+def _as_volumes_lie(module: GraphModule, inputs: Sequence[Any]) -> GraphModule | None:
+    """The graph without copies of volumes to channels first; None where somebody would see that, or could not read them so."""
+    mode = VolumesAsTheyLie()
+    try:
+        traced = _traced(module, inputs, [], mode)
+    except (RuntimeError, ValueError):  # a view that only one layout has
+        if mode.left:
+            return None
+        raise
+    if mode.left:
+        calls = [node.target for node in traced.graph.nodes if node.op == "call_function"]
+        if any(map(_asks_how_it_lies, calls)) or not lies_as_asked(module, traced.graph):
+            return None
+        without_copies(traced.graph)
+    return traced
+
+
+def _traced(module: GraphModule, inputs: Sequence[Any], turned: list[int], lying: Any = None) -> GraphModule:
+    """`turned`: the places of the inputs that are made channels last at the entry; `lying`: a mode of what is traced."""
     from torch._dispatch.python import enable_python_dispatcher
     from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -106,7 +124,7 @@ def _traced(module: GraphModule, inputs: Sequence[Any], turned: list[int]) -> Gr
             own[place] = laid(own[place], True)
         return module(*own)
 
-    with mode, enable_python_dispatcher(), torch.no_grad(), NormsAsTheyLie(), PoolsByRows():
+    with mode, enable_python_dispatcher(), torch.no_grad(), NormsAsTheyLie(), PoolsByRows(), lying or contextlib.nullcontext():
         traced: GraphModule = make_fx(torch.func.functionalize(flat), _allow_non_fake_inputs=True)(*fakes)
     traced.graph.eliminate_dead_code()  # a norm's outputs for training are users of its value
     for node in traced.graph.find_nodes(op="call_function", target=aten.as_strided_.default):

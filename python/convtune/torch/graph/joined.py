@@ -1,4 +1,5 @@
-"""Volumes that a graph joins before a convolution, as causal layers of video models join frames, written channels last."""
+"""Volumes that a graph joins or pads before a convolution, as causal layers of video models do with frames, written channels last, and
+not in float32 on the way (docs/decisions/0178-volumes-stay-channels-last.md)."""
 
 from __future__ import annotations
 
@@ -9,13 +10,18 @@ from torch.fx import Graph, Node
 
 from ..packed import conv2d_packed, conv3d_packed, layout_of
 
-__all__ = ["join_channels_last"]
+__all__ = ["join_channels_last", "pad_as_they_are"]
 
 aten: Any = torch.ops.aten
 _LAST, _BACK = (0, 2, 3, 4, 1), (0, 4, 1, 2, 3)  # the axes of NCDHW as NDHWC, and of NDHWC as NCDHW
+_HALF = (torch.float16, torch.bfloat16)
+_GATHERS = (aten.replication_pad3d.default, aten._unsafe_index.Tensor)
 
 
 def _reads_channels_last(user: Node, joined: Node) -> bool:
+    """`joined` as x alone, also by way of its padding."""
+    if user.target in _GATHERS and user.args[0] is joined:
+        return bool(user.users) and all(_reads_channels_last(one, user) for one in user.users)
     if user.target not in (conv2d_packed, conv3d_packed):
         return False
     return layout_of(user.args[-1]) == "nhwc" and user.args[0] is joined and user.args.count(joined) == 1
@@ -36,3 +42,34 @@ def join_channels_last(graph: Graph) -> None:
         back.meta = dict(joined.meta)
         joined.replace_all_uses_with(back)
         graph.erase_node(joined)
+
+
+def _gathered(node: Node) -> Node:
+    """The padding as one gather of what it pads, by places that the kernel works out."""
+    args: Any = node.args
+    x, ends = args
+    edges = [ends[4:6], ends[2:4], ends[:2]]  # of frames, rows and columns
+    padded = [axis for axis in range(3) if any(edges[axis])] or [0]
+    places: list[Any] = [None] * (2 + padded[0])
+    for axis in range(padded[0], padded[-1] + 1):  # with none left out between them: what is gathered would come first
+        size, (before, behind) = x.meta["val"].shape[2 + axis], edges[axis]
+        own = {"device": x.meta["val"].device, "dtype": torch.int64}
+        place = node.graph.call_function(aten.arange.start, (-before, size + behind), own)
+        place = node.graph.call_function(aten.clamp.default, (place, 0, size - 1))
+        places.append(node.graph.call_function(aten.view.default, (place, [-1] + [1] * (padded[-1] - axis))))
+    made = node.graph.call_function(aten._unsafe_index.Tensor, (x, places))
+    made.meta = dict(node.meta)
+    return made
+
+
+def pad_as_they_are(graph: Graph) -> None:
+    """Volumes in half precision that are padded with their edges for packed convolutions: inductor's own way of it is in float32, in which
+    it keeps what it does not compute twice, as frames that are joined."""
+    for padded in graph.find_nodes(op="call_function", target=aten.replication_pad3d.default):
+        value = padded.args[0].meta["val"]
+        whole = value.dim() == 5 and value.dtype in _HALF and all(type(size) is int for size in value.shape)
+        if whole and min(padded.args[1]) >= 0 and padded.users and all(_reads_channels_last(user, padded) for user in padded.users):
+            with graph.inserting_before(padded):
+                made = _gathered(padded)
+            padded.replace_all_uses_with(made)
+            graph.erase_node(padded)
