@@ -4,17 +4,20 @@ the whole where its layers are far ahead."""
 import dataclasses
 import operator
 import pickle
+import threading
+import time
 from types import SimpleNamespace
 
 import pytest
 from torch_compiled_models import OURS, block, compiled, images
+from torch._inductor import codecache
 from torch_support import assert_near, count, torch
 
 from convtune._contest import Contest
 from convtune.caches import PLANS
 from convtune.optimize_report import Layer
 from convtune.problem import Problem
-from convtune.torch import backend, packed, rewriting
+from convtune.torch import ahead, backend, packed, rewriting
 from convtune.torch.graph import chains, remembered
 from convtune.torch.measure import contests, decide, proof
 from convtune.torch.measure.phases import Phases
@@ -107,6 +110,18 @@ def test_a_search_is_followed_by_contests_of_what_it_searched(held, monkeypatch,
         del held[:]
     first_call({"convtune.budget": 2.0})
     assert len(searched) == 1 and held == ["layer"] * contests_held
+
+
+def test_what_inductor_asks_once_is_asked_while_a_graph_is_rewritten(held, graphs, monkeypatch):
+    """By a thread, once a process, and before the graph is compiled."""
+    asked = []
+    monkeypatch.setattr(codecache, "torch_key", lambda: time.sleep(0.2) or asked.append((threading.current_thread(), len(graphs))))
+    ahead.asked_ahead.cache_clear()
+    first_call()
+    first_call()
+    ahead.asked_ahead.cache_clear()
+    (thread, compiled_before), = asked
+    assert thread is not threading.main_thread() and compiled_before == 0 and len(graphs) >= 2
 
 
 def test_layers_that_are_far_ahead_prove_the_whole(held, graphs):

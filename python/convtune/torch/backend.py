@@ -31,6 +31,7 @@ from .._contest import Contest
 from ..errors import InvalidArgument
 from ..optimize_report import OptimizeReport
 from ..table import microseconds
+from .ahead import asked_ahead
 from .caches import tag
 from .dynamo import teach
 from .graph.capture import twin
@@ -38,6 +39,7 @@ from .graph.channels_last import ChannelsLastPass
 from .graph.chains import Wanted
 from .graph.gradients import GradientPass, convolves
 from .graph.lowering import install
+from .leaving import leave_quietly
 from .measure.contests import keep, recall
 from .measure.phases import Phases
 from .measure.proof import aside, concrete, key_of_whole, lie_in_cuda_graphs, saved_by_layers, whole, whole_step
@@ -96,9 +98,12 @@ def backend(
     def compile(graph: GraphModule, inputs: Sequence[Any], **own: Any) -> Any:
         tag()  # again: it may have been set since
         install()
+        leave_quietly()
+        if ahead is not None:
+            ahead.join()
         return compile_fx(graph, inputs, config_patches={**patches, **own} or None)
 
-    result, phases = None, Phases()
+    result, phases, ahead = None, Phases(), None
     if _records_gradients(inputs):
         return _with_gradients(module, inputs, wanted, compile, patches)
     if not wanted.force and any(isinstance(one, torch.nn.Parameter) and one.is_inference() for one in inputs):
@@ -107,6 +112,7 @@ def backend(
             "they would be packed in every call: make the model outside of torch.inference_mode()"
         )
     else:
+        ahead = asked_ahead()
         try:
             result, _last = rewritten(module, inputs, wanted, phases)
             _log.info("%s", _last)
