@@ -12,8 +12,8 @@ As many run at a time as there are --lanes, each on processors of its own and al
 shared. Models go in their order: long ones first, each with the ways that --ways has, or with its own: densenet121:cold+second has those
 whose names have one of these words. Seconds are from torch.compile to the first answer: what importing and making the model
 take is left out; those by what they were spent on are of all of a model's graphs. Times of a call are medians, in turns, while all other
-processes are stopped, whose seconds do not count that: `us` of ten calls that follow each other, `waited_us` of one that is waited for,
-whose host's part depends on the processors that the process has. torchvision's names, timm's (hrnet_w18), yolo11s of ultralytics, and tiny;
+processes are stopped, whose seconds do not count that, and no other program measures (turns.py): `us` of ten calls that follow each
+other, `waited_us` of one that is waited for, whose host's part depends on the processors that the process has. torchvision's names, timm's (hrnet_w18), yolo11s of ultralytics, and tiny;
 random weights, bf16 and channels last on a GPU.
 """
 
@@ -32,6 +32,8 @@ import threading
 import time
 from collections import Counter
 from pathlib import Path
+
+import turns
 
 START = time.monotonic()
 # By names: the way that must be done before.
@@ -264,7 +266,7 @@ def finish(ways, others, rows, args):
     """Times what is ready of a model in turns, and writes its rows."""
     alive = [way for way in ways if way.row.get("seconds")]
     samples, waited = {way: [] for way in alive}, {way: [] for way in alive}
-    with alone(others):
+    with turns.alone(), alone(others):
         for turn in range(4):
             if turn and time.monotonic() - START > args.deadline:
                 break
