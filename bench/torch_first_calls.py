@@ -202,12 +202,11 @@ class Way:
         if self.name == "convtune, tuned":
             with contextlib.suppress(FileNotFoundError):  # nothing was decided
                 shutil.copytree(self.before.data, self.data)
+        records = self.folder.parent / "records.jsonl"
         if self.name == "convtune, records":
-            records = self.folder.parent / "records.jsonl"
-            for way, word in ((self.before, "export"), (self, "import")):
-                subprocess.run(["convtune", "db", word, str(records)], env=way.environment(), check=True, stdout=subprocess.DEVNULL)
-            if not records.stat().st_size:
+            if not records.exists() or not records.stat().st_size:
                 raise ValueError("nothing was tuned")
+            self.records(records, "import")
         command = [sys.executable, __file__, "--models", self.model, "--way", self.name.split(",")[0], "--batch", str(args.batch),
                    "--size", str(args.size), "--calls", str(args.calls), "--device", args.device, "--processors", processors,
                    "--tune", str(args.tune / max(1, self.before.row["graphs"]) if self.name == "convtune, tuned" else 0)]  # fmt: skip
@@ -218,9 +217,18 @@ class Way:
             self.begin(command, args.deadline)
         if self.runs:
             self.row["seconds"] = statistics.median(self.runs)
+        if self.runs and self.name == "convtune, tuned":
+            self.records(records, "export")
+            if args.records:
+                Path(args.records).mkdir(parents=True, exist_ok=True)
+                shutil.copy(records, Path(args.records) / f"{self.model}.jsonl")
         print(f"[{time.monotonic() - START:.0f} s] {self.model} {self.name}: {' '.join(f'{took:.1f}' for took in self.runs)} s; {self.row['said']}", flush=True)
         if "second" in self.name:
             print("   counted: " + ", ".join(f"{name} {took:.3g}" for name, took in self.row.get("counted", {}).items()), flush=True)
+
+    def records(self, file, word):
+        """Exports or imports this way's."""
+        subprocess.run(["convtune", "db", word, str(file)], env=self.environment(), check=True, stdout=subprocess.DEVNULL)
 
     def begin(self, command, deadline):
         """Begins a process and waits for its first call, or the deadline."""
@@ -327,6 +335,7 @@ def main():
     parser.add_argument("--deadline", type=float, default=1e6, help="seconds after which no process is begun, and one ends")
     parser.add_argument("--repeat", type=int, default=1, help="second processes of a way, one after the other, whose median counts")
     parser.add_argument("--profile", metavar="FILE", help="second processes write what Python did to FILE.MODEL.WAY, sampled")
+    parser.add_argument("--records", metavar="FOLDER", help="for a pack of each model, of what was tuned")
     parser.add_argument("--json", help="the file that the rows go to")
     parser.add_argument("--way", help=argparse.SUPPRESS)  # be a process
     parser.add_argument("--processors", default="", help=argparse.SUPPRESS)
