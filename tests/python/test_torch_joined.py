@@ -1,11 +1,11 @@
-"""What a compiled step of training joins into one launch: casts of autocast, and counters of batches."""
+"""What a compiled step of training joins into one launch, casts of autocast and counters of batches, and what it need not write."""
 
 import pytest
 from torch_steps import assert_same, small, stepped
 from torch_support import on_gpu, torch
 
 import convtune.torch.backend  # noqa: F401  (registers it)
-from convtune.torch.graph import casts, counters, gradients
+from convtune.torch.graph import casts, counters, gradients, pooled
 
 nn = torch.nn
 pytestmark = pytest.mark.usefixtures("afresh")
@@ -105,3 +105,44 @@ def test_joined_counters_are_recorded():
     stepped(model, torch.rand(2, 8, 16, 16, device="cuda"), compiled, 5)
     assert [int(norm.num_batches_tracked) for norm in norms] == [5] * 3
     assert seen["inductor"]["cudagraph_skips"] == 0
+
+
+class Squeezed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.pool = nn.Conv2d(3, 8, 3, padding=1), nn.AdaptiveAvgPool2d(1)
+        self.less, self.more = nn.Conv2d(8, 4, 1), nn.Conv2d(4, 8, 1)
+
+    def forward(self, x):
+        x = torch.relu(self.body(x))
+        return x * torch.sigmoid(self.more(torch.relu(self.less(self.pool(x)))))
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_gradients_behind_a_global_pool_are_views(last, monkeypatch):
+    seen = []
+    plain = pooled.view_pooled
+
+    def viewed(graph):
+        seen.append(plain(graph))
+        left = [str(node.target) for node in graph.nodes if "as_strided_scatter" in str(node.target)]
+        assert not left
+        return seen[-1]
+
+    monkeypatch.setattr(gradients, "view_pooled", viewed)
+    torch._dynamo.reset()
+    format, found = torch.channels_last if last else torch.contiguous_format, []
+    for options in (None, {"convtune.force": True}):
+        torch.manual_seed(0)
+        model = Squeezed().to(memory_format=format)
+        run = torch.compile(model, backend="convtune", options=options) if options else model
+        found.append(stepped(model, torch.rand(2, 3, 8, 8).to(memory_format=format), run))
+    assert_same(*found)
+    assert seen == [0, 1 if last else 0]
+
+
+def test_what_is_not_all_of_a_row_is_no_view():
+    whole = pooled._is_whole
+    assert whole([2, 8], [8, 1], 0, 16) and whole([2, 8, 1, 1], [8, 1, 8, 8], None, 16) and whole([1, 4], [9, 1], 0, 4)
+    assert not whole([2, 8], [8, 1], 1, 16) and not whole([2, 8], [1, 2], 0, 16) and not whole([2, 4], [8, 1], 0, 16)
+    assert not whole([2, 8], [8, 1], 0, 17) and not whole([0, 8], [8, 1], 0, 0)

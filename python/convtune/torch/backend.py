@@ -190,15 +190,12 @@ def _gradients(
         _last = found.report
         _last.seconds = phases.seconds
         _log.info("%s", _last)
-        if not (found.taken or laid.copies or found.joined or found.counters) or wanted.force or wanted.whole is False:
+        if not (found.taken or laid.copies or found.changes) or wanted.force or wanted.whole is False:
             return ours  # type: ignore[no-any-return]
-        if found.joined:
-            found.report.notes.append(f"{found.joined} casts of weights and gradients are joined, a launch or two for many of them")
-        if found.counters:
-            found.report.notes.append(f"{found.counters} counters of batches are joined, a launch or two for all of them")
+        found.report.notes += found.changes
         if laid.copies:
             found.report.notes.append(f"{laid.copies} tensors are copied to channels last where they are computed, for convolutions")
-        key = key_of_whole(module, concrete(inputs), patches, [*found.lines, f"{found.joined} joined, {found.counters} counters"])
+        key = key_of_whole(module, concrete(inputs), patches, [*found.lines, *found.changes])
         outcome = recall(key)
         if outcome is None and lie_in_cuda_graphs(inputs):
             _note(_NOT_MEASURED)

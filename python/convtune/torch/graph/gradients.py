@@ -27,6 +27,7 @@ from ..run import TYPES, problem_for
 from .casts import join_casts
 from .chains import Wanted
 from .counters import join_counters
+from .pooled import view_pooled
 
 __all__ = ["GradientPass", "convolves"]
 
@@ -224,7 +225,7 @@ def _rewrite_forward(graph: Graph, node: Node, line: str, how: How) -> bool:
 
 class GradientPass(CustomGraphPass):
     """A pass over forward and backward graphs, before inductor lowers them. `report`: the decisions of all of them; `taken`: how
-    many directions became convtune's; `lines`: their plans; `joined`: casts; `counters`: of batches, joined."""
+    many directions became convtune's; `lines`: their plans; `changes`: what else there was to change, in words."""
 
     def __init__(self, wanted: Wanted, phases: Phases) -> None:
         self._wanted, self._phases = wanted, phases
@@ -232,7 +233,8 @@ class GradientPass(CustomGraphPass):
         self._devices: set[str] = set()
         self._directions = 1  # of each layer in the next graph, which has its share of a step's budget
         self.report: OptimizeReport | None = None
-        self.taken = self.joined = self.counters = 0
+        self.taken = 0
+        self._joined = self._counters = self._views = 0
         self.lines: list[str] = []
 
     def uuid(self) -> None:
@@ -262,9 +264,19 @@ class GradientPass(CustomGraphPass):
             self.lines += [own[of] for of in taken]
             for of in set(own) - taken:
                 self._decline(names[node, of])
-        self.joined += join_casts(graph)
-        self.counters += join_counters(graph)
+        self._joined += join_casts(graph)
+        self._counters += join_counters(graph)
+        self._views += view_pooled(graph)
         graph.lint()
+
+    @property
+    def changes(self) -> list[str]:
+        said = (
+            (self._joined, "casts of weights and gradients are joined, a launch or two for many of them"),
+            (self._counters, "counters of batches are joined, a launch or two for all of them"),
+            (self._views, "gradients behind a global pool are views of what was computed, not written again"),
+        )
+        return [f"{count} {what}" for count, what in said if count]
 
     def _decline(self, name: str) -> None:
         """Takes the name out of its layer, and notes a layer of its own that is PyTorch's."""
