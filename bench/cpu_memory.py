@@ -85,7 +85,7 @@ def main(argv):
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), metavar="N")
     parser.add_argument("--tune", type=float, default=0, metavar="SECONDS", help="search so long before each row")
     parser.add_argument("--seconds", type=float, default=2, help="measuring time of a row (default: 2)")
-    parser.add_argument("--json", metavar="FILE", help="write the results here")
+    parser.add_argument("--json", metavar="FILE", help="write the results here, after every row")
     options = parser.parse_args(argv)
     problems = find(options.problem) + (load_suite(options.suite) if options.suite else [])
     if not problems:
@@ -96,7 +96,8 @@ def main(argv):
     for problem in problems:
         rows.append(measure(library, problem, options.seconds, options.tune))
         print(*(f"{value:.3g}" if isinstance(value, float) else value for value in rows[-1].values()), flush=True)
-    if options.json:
+        if not options.json:
+            continue
         where = {"fingerprint": library.fingerprint(), "threads": options.threads, "versions": library.versions(),
                  "date": f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%dT%H:%M:%SZ}"}
         lines = ",\n  ".join(json.dumps(row) for row in rows)

@@ -29,6 +29,44 @@ HWY_INLINE Vector exp_of_remainder(Vector v, Vector& sum, Vector& n) {
   return e;
 }
 
+#if HWY_TARGET == HWY_AVX3
+// exp(-u) for |u| up to 104. AVX-512 multiplies by a power of 2 that may leave the range: that takes less
+// than the two cases of exp(-|u|).
+HWY_INLINE Vector exp_within_104(Vector u) {
+  Vector sum, n;
+  const Vector e = exp_of_remainder(u, sum, n);
+  return {_mm512_scalef_ps(e.raw, n.raw)};
+}
+
+// 1 / (1 + exp(-v)), with v's NaN, which the second operands of these two pass on.
+HWY_INLINE Vector sigmoid(Vector v) {
+  const Floats d;
+  const Vector one = hn::Set(d, 1.0F), most = hn::Set(d, 104.0F), least = hn::Set(d, -104.0F);
+  const Vector within = {_mm512_min_ps(most.raw, _mm512_max_ps(least.raw, v.raw))};
+  return hn::Div(one, hn::Add(one, exp_within_104(within)));
+}
+
+// v / (1 + exp(-u)), with v's NaN.
+HWY_INLINE Vector times_sigmoid(Vector v, Vector u) {
+  const Floats d;
+  constexpr int kLessMagnitude = 2;  // and the first one's sign
+  const Vector within = {_mm512_range_ps(u.raw, hn::Set(d, 104.0F).raw, kLessMagnitude)};
+  return hn::Div(v, hn::Add(hn::Set(d, 1.0F), exp_within_104(within)));
+}
+
+// 1 / (1 + 2^t), within 2^-13 of itself: enough of what is rounded to 8 bits. The polynomial, of t's
+// fraction, is within 2^-18; 0 and 1 for infinities, as no bounds are asked for.
+HWY_INLINE Vector short_gate(Vector t) {
+  constexpr int kFraction = 9;  // t less its floor
+  const Floats d;
+  const Vector fraction = {_mm512_reduce_ps(t.raw, kFraction)};
+  Vector e = hn::Set(d, 0.013534168F);
+  for (const float coefficient : {0.05201146F, 0.24144275F, 0.69300383F, 1.0000026F})
+    e = hn::MulAdd(e, fraction, hn::Set(d, coefficient));
+  const Vector power = {_mm512_scalef_ps(e.raw, t.raw)};  // by 2 to t's floor
+  return {_mm512_rcp14_ps(hn::Add(hn::Set(d, 1.0F), power).raw)};
+}
+#else
 // exp(-v) of v >= 0, within 2^-22 of itself, and 0 above 87; a NaN in v does not show. Half as long as
 // hn::Exp, which takes every number and is within 2^-22.5.
 HWY_INLINE Vector exp_of_minus(Vector v) {
@@ -40,27 +78,23 @@ HWY_INLINE Vector exp_of_minus(Vector v) {
   return hn::IfThenElseZero(hn::Le(v, hn::Set(d, 87.0F)), hn::BitCast(d, scaled));
 }
 
-// 1 / (1 + exp(-v)); a NaN in v does not show.
-HWY_INLINE Vector sigmoid(Vector v) {
+// 1 / (1 + exp(-v)) of a number.
+HWY_INLINE Vector sigmoid_of_number(Vector v) {
   const Floats d;
   const Vector one = hn::Set(d, 1.0F), e = exp_of_minus(hn::Abs(v));
   return hn::Div(hn::IfThenElse(hn::Lt(v, hn::Zero(d)), e, one), hn::Add(one, e));
 }
 
+// The same, with v's NaN.
+HWY_INLINE Vector sigmoid(Vector v) {
+  return hn::IfThenElse(hn::IsNaN(v), v, sigmoid_of_number(v));
+}
+
 // v / (1 + exp(-u)), with v's NaN.
 HWY_INLINE Vector times_sigmoid(Vector v, Vector u) {
-#if HWY_TARGET == HWY_AVX3
-  // AVX-512 multiplies by a power of 2 that may leave the range: exp(-u) of every u takes less than the two
-  // cases of exp(-|u|).
-  const Floats d;
-  const Vector most = hn::Set(d, 104.0F), within = hn::Min(hn::Max(u, hn::Set(d, -104.0F)), most);
-  Vector sum, n;
-  const Vector e = exp_of_remainder(within, sum, n);
-  return hn::Div(v, hn::Add(hn::Set(d, 1.0F), Vector{_mm512_scalef_ps(e.raw, n.raw)}));
-#else
-  return hn::Mul(v, sigmoid(u));
-#endif
+  return hn::Mul(v, sigmoid_of_number(u));
 }
+#endif
 
 #if HWY_TARGET == HWY_AVX3
 // The normal distribution's share of [0, v], less than 2^-22 off: a polynomial of 16 around the nearest
@@ -108,11 +142,23 @@ HWY_INLINE Vector erfc(Vector z) {
 }
 #endif
 
-// Comparisons with NaN are false, and keep it.
-template <Activation activation>
+// Comparisons with NaN are false, and keep it. `short_of_halves`: of a number that is rounded to a bf16 next.
+template <Activation activation, bool short_of_halves = false>
 HWY_INLINE Vector activate(Vector v, float alpha, float beta) {
   const Floats d;
   const Vector zero = hn::Zero(d);
+#if HWY_TARGET == HWY_AVX3
+  if constexpr (short_of_halves) {
+    constexpr float kLog2E = 1.44269504F, kTanh = 1.5957691216057308F * kLog2E;
+    const Vector of_v = hn::Set(d, -kLog2E);
+    if constexpr (activation == Activation::silu) return hn::Mul(v, short_gate(hn::Mul(v, of_v)));
+    if constexpr (activation == Activation::sigmoid) return short_gate(hn::Mul(v, of_v));
+    if constexpr (activation == Activation::gelu_tanh) {
+      const Vector u = hn::MulAdd(hn::Mul(v, v), hn::Set(d, -0.044715F * kTanh), hn::Set(d, -kTanh));
+      return hn::Mul(v, short_gate(hn::Mul(v, u)));
+    }
+  }
+#endif
   if constexpr (activation == Activation::relu) {
     return hn::IfThenElse(hn::Lt(v, zero), zero, v);
   } else if constexpr (activation == Activation::clip) {
@@ -136,14 +182,12 @@ HWY_INLINE Vector activate(Vector v, float alpha, float beta) {
     const Vector u = hn::MulAdd(hn::Set(d, 0.044715F), cube, v);
     return times_sigmoid(v, hn::Mul(hn::Set(d, 1.5957691216057308F), u));
   } else if constexpr (activation == Activation::hardswish) {
-    const Vector three = hn::Set(d, 3.0F);
-    const Vector gate = hn::Max(hn::Add(v, three), zero);
-    const Vector below = hn::Mul(hn::Mul(v, gate), hn::Set(d, 1.0F / 6));  // NaN for NaN, by the product
-    return hn::IfThenElse(hn::Ge(v, three), v, below);
+    const Vector gate = hn::Min(hn::Max(hn::Add(v, hn::Set(d, 3.0F)), zero), hn::Set(d, 6.0F));
+    return hn::Mul(v, hn::Mul(gate, hn::Set(d, 1.0F / 6)));  // of 6 it is 1; NaN for NaN, by the product
   } else if constexpr (activation == Activation::leaky_relu) {
     return hn::IfThenElse(hn::Gt(v, zero), v, hn::Mul(hn::Set(d, alpha), v));
   } else if constexpr (activation == Activation::sigmoid) {
-    return hn::IfThenElse(hn::IsNaN(v), v, sigmoid(v));
+    return sigmoid(v);
   } else {
     static_assert(activation == Activation::none);
     return v;

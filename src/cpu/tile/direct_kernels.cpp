@@ -31,7 +31,9 @@ HWY_INLINE Vector load_lower(const float* x) {
 Vector load_lower(const float* x);
 #endif
 
-template <class Products, class T, int channels, int vectors>
+// `cuts`: the kernel knows the lines that rows begin and end within. For the compiler those are as many
+// instructions as all else here, and beside them, in one kernel, all else takes 1 to 2 % longer.
+template <class Products, class T, bool cuts, int channels, int vectors>
 void tile(const TileArgs& shared) {
   const TileArgs args = shared;  // a copy, so that stores to acc cannot be taken to change it
   const Floats d;
@@ -59,13 +61,14 @@ void tile(const TileArgs& shared) {
   if constexpr (sizeof(T) == 2)
     for (; tap != end; ++tap) add(*tap, [](const float* x) HWY_ATTR { return load_lower(x); });
   if (!args.y) return store_sums(acc, args.acc, args.acc_stride);
-  const TilePlace<T> place{
-      static_cast<T*>(args.y), args.y_stride, args.y_channels, args.skip, args.count, args.stream,
-      args.line.begun,         args.line.cut};
+  TilePlace<T> place{
+      static_cast<T*>(args.y), args.y_stride, args.y_channels, args.skip, args.count, args.stream};
   finish_tile(acc, args.epilogue, place, args.residual);
-  if constexpr (kVectorsAreLines<T>)
-    if (HWY_UNLIKELY(args.turn != 0))
+  if constexpr (cuts) {
+    place.begun = args.line.begun, place.cut = args.line.cut;
+    if (args.turn != 0)
       return store_turned(acc, place.y, place.y_step, place.rows, args.turn, place.begun, place.cut);
+  }
   store_tile(acc, place);
 }
 
@@ -216,17 +219,23 @@ void join(const Bf16* lower, const Bf16* upper, std::int64_t count, float* to) {
   }
 }
 
-template <class Products, class T>
+template <class Products, class T, bool cuts>
 struct DirectTile {
   template <int channels, int vectors>
-  static constexpr TileKernel kernel = tile<Products, T, channels, vectors>;
+  static constexpr TileKernel kernel = tile<Products, T, cuts, channels, vectors>;
 };
 constexpr TileSize kFewTiles[] = {{1, 8}, {2, 4}, {2, 6}, {3, 4}, {4, 3}, {6, 2}, {12, 1}};
 constexpr TileSize kManyTiles[] = {{1, 8}, {2, 4}, {4, 3}, {6, 2}, {12, 1}, {2, 8},  {3, 7},
                                    {4, 6}, {5, 5}, {6, 4}, {8, 3}, {12, 2}, {16, 1}, {24, 1}};
-template <class Products, class T>
+template <class Products, class T, bool cuts = false>
 constexpr RegisterTiles<TileKernel> kTiles =
-    register_tiles<TileKernel, DirectTile<Products, T>, kFewTiles, kManyTiles>();
+    register_tiles<TileKernel, DirectTile<Products, T, cuts>, kFewTiles, kManyTiles>();
+constexpr RegisterTiles<TileKernel> cutting_tiles() {
+  if constexpr (kVectorsAreLines<float>)
+    return kTiles<F32Products, float, true>;
+  else
+    return {};
+}
 
 // Unused where direct_kernels() has no width for the target.
 [[maybe_unused]] constexpr DirectKernels kKernels = {kLanes,
@@ -236,6 +245,7 @@ constexpr RegisterTiles<TileKernel> kTiles =
 #else
                                                      {},
 #endif
+                                                     cutting_tiles(),
                                                      finish<float>,
                                                      finish<Bf16>,
                                                      fence,

@@ -33,9 +33,10 @@ struct TileArgs {
   Epilogue epilogue{};
   const void* residual = nullptr;  // null, or as y lies
   std::int64_t halves = 0;
-  bool stream = false;   // whole, aligned vectors go past the caches
-  CutLines::Row line{};  // of floats in lines that are vectors, from the first of the channels on
-  // y begins so many floats behind a line, and vectors are turned (cpu/tile/joined_rows-inl.h); skip is 0.
+  bool stream = false;  // whole, aligned vectors go past the caches
+  // Of kernels that cut lines: lines of the first of the channels on; and y begins `turn` floats behind a
+  // line, and vectors are turned (cpu/tile/joined_rows-inl.h), where skip is 0.
+  CutLines::Row line{};
   std::int64_t turn = 0;
 };
 using TileKernel = void (*)(const TileArgs&);
@@ -44,6 +45,8 @@ using TileShape = RegisterTile<TileKernel>;  // of output channels
 struct DirectKernels {
   int lanes;                                    // floats in a vector
   RegisterTiles<TileKernel> tiles, bf16_tiles;  // bf16_tiles: none where no pairs are multiplied
+  RegisterTiles<TileKernel>
+      cutting_tiles;  // tiles that heed TileArgs' line and turn; none where no vector is a line
   // y[i] = act(acc[i] + bias + residual[i]): one run of an output row. acc must be readable a vector past its
   // end.
   void (*finish)(const float* acc, float bias, const Epilogue& epilogue, const Outputs<float>& to,

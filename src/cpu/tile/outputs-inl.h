@@ -25,8 +25,10 @@ HWY_BEFORE_NAMESPACE();
 namespace convtune::cpu {
 namespace HWY_NAMESPACE {
 
-// The activation of whole, aligned vectors in memory (tile_epilogue_kernels.cpp).
-void activate_stored(float* values, std::int64_t vectors, Activation activation, float alpha, float beta);
+// The activation of whole, aligned vectors in memory (tile_epilogue_kernels.cpp). `halves`: they are rounded
+// to bf16 next. By values: the address of a kernel's epilogue would keep all its arguments in memory.
+void activate_stored(float* values, std::int64_t vectors, Activation activation, float alpha, float beta,
+                     bool halves);
 
 template <class T>
 HWY_INLINE bool begins_vector(const T* y) {
@@ -103,7 +105,8 @@ HWY_INLINE void finish_tile(SizedVector (&values)[rows][vectors], const Epilogue
           stored, vectors, rows,
           {static_cast<const Element*>(residual), to.y_step, to.rows, to.skip, to.count, false});
     }
-    activate_stored(stored, rows * vectors, epilogue.activation, epilogue.alpha, epilogue.beta);
+    activate_stored(stored, rows * vectors, epilogue.activation, epilogue.alpha, epilogue.beta,
+                    sizeof(T) == sizeof(Bf16));
     CONVTUNE_UNROLL
     for (int i = 0; i < rows * vectors; ++i)
       values[i / vectors][i % vectors] = hn::Load(d, stored + i * kLanes);
@@ -113,10 +116,10 @@ HWY_INLINE void finish_tile(SizedVector (&values)[rows][vectors], const Epilogue
     clip_tile(values, epilogue);
   }
 }
-// The activation alone.
-template <int rows, int vectors>
+// The activation alone, of elements T.
+template <class T, int rows, int vectors>
 HWY_INLINE void activate_tile(SizedVector (&values)[rows][vectors], const Epilogue& epilogue) {
-  finish_tile(values, epilogue, TilePlace<float>(), nullptr);
+  finish_tile(values, epilogue, TilePlace<T>(), nullptr);
 }
 
 // Whole, aligned lines of the cache, past the caches and staggered (cpu/tile/stagger.h). In kernels of their

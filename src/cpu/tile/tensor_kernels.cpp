@@ -149,13 +149,14 @@ HWY_INLINE void finish(const FinishArgs& args, Vector sums, Vector bias, std::in
     const char* const from = static_cast<const char*>(args.residual) + place * bytes;
     v = step(hn::Add(v, load_some(type, from, count, bytes)));
   }
-  v = activate<activation>(v, args.problem->alpha, args.problem->beta);
 #if HWY_TARGET == HWY_AVX3
   if (args.by_instruction) {
+    v = activate<activation, true>(v, args.problem->alpha, args.problem->beta);
     auto* const to = reinterpret_cast<InstructionBf16*>(static_cast<Bf16*>(args.y) + place);
     return count >= kLanes ? store(v, to) : store_lanes(v, to, 0, count);
   }
 #endif
+  v = activate<activation>(v, args.problem->alpha, args.problem->beta);
   char* const y = static_cast<char*>(args.y) + place * bytes;
   // A line of which some vectors go past the caches and others do not is written several times.
   const auto first =
@@ -191,8 +192,8 @@ void round_pixels(const FinishArgs& args) {
       const float* sums = all_sums + c;
       for (std::int64_t j = 0; j < pixels; ++j, sums += step)
         put(y + places[j] + c,
-            round_both(activate<activation>(hn::Add(hn::LoadU(d, sums), lower), alpha, beta),
-                       activate<activation>(hn::Add(hn::LoadU(d, sums + kLanes), upper), alpha, beta))
+            round_both(activate<activation, true>(hn::Add(hn::LoadU(d, sums), lower), alpha, beta),
+                       activate<activation, true>(hn::Add(hn::LoadU(d, sums + kLanes), upper), alpha, beta))
                 .raw);
     };
     if (stream && pixels > 0 && reinterpret_cast<std::uintptr_t>(y + places[0] + c) % 64 == 0)
@@ -216,7 +217,7 @@ void round_pixels(const FinishArgs& args) {
         Vector v = hn::Add(hn::LoadU(d, sums + at + first), hn::LoadU(d, bias + at + first));
         if (residual != nullptr)
           v = hn::Add(v, load_some(DType::bf16, residual + place + first, count - first, 2));
-        return activate<activation>(v, alpha, beta);
+        return activate<activation, true>(v, alpha, beta);
       };
       const __m512i rounded = round_both(finished(0), finished(kLanes)).raw;
       if (count >= 2 * kLanes && stream && reinterpret_cast<std::uintptr_t>(y + place) % 64 == 0)
@@ -240,8 +241,7 @@ void round_planes(const FinishArgs& shared) {
   constexpr std::int64_t kPixels = 2 * kLanes;
   const Floats d;
   HWY_ALIGN std::uint16_t pairs[kPixels];
-  for (std::uint16_t i = 0; i < kLanes; ++i)
-    pairs[2 * i] = i, pairs[2 * i + 1] = static_cast<std::uint16_t>(kLanes + i);
+  for (std::uint16_t i = 0; i < kPixels; ++i) pairs[i] = static_cast<std::uint16_t>(i / 2 + i % 2 * kLanes);
   const __m512i order = _mm512_load_si512(pairs);
   const float alpha = shared.problem->alpha, beta = shared.problem->beta;
   for (std::int64_t c = 0; c < args.channels; c += kLanes) {
@@ -255,7 +255,7 @@ void round_planes(const FinishArgs& shared) {
       const auto finished = [&](std::int64_t pixel) HWY_ATTR {
         if (pixel >= count) return hn::Zero(d);
         const Vector sums = hn::LoadU(d, args.sums + (j + pixel) * args.sums_step + c);
-        return activate<activation>(hn::Add(sums, bias), alpha, beta);
+        return activate<activation, true>(hn::Add(sums, bias), alpha, beta);
       };
       SizedVector row[kLanes];
       for (int i = 0; i < kLanes; ++i)

@@ -15,23 +15,27 @@ HWY_BEFORE_NAMESPACE();
 namespace convtune::cpu {
 namespace HWY_NAMESPACE {
 
-template <Activation activation>
+template <Activation activation, bool halves>
 void activate_all(float* values, std::int64_t vectors, float alpha, float beta) {
   const Floats d;
   for (float* const end = values + vectors * kLanes; values != end; values += kLanes)
-    hn::Store(activate<activation>(hn::Load(d, values), alpha, beta), d, values);
+    hn::Store(activate<activation, halves>(hn::Load(d, values), alpha, beta), d, values);
 }
 
-template <int... activation>
+template <bool halves, int... activation>
 HWY_INLINE void activate_by(Activation wanted, float* values, std::int64_t vectors, float alpha, float beta,
                             std::integer_sequence<int, activation...>) {
   (void)((wanted == static_cast<Activation>(activation) &&
-          (activate_all<static_cast<Activation>(activation)>(values, vectors, alpha, beta), true)) ||
+          (activate_all<static_cast<Activation>(activation), halves>(values, vectors, alpha, beta), true)) ||
          ...);
 }
 
-void activate_stored(float* values, std::int64_t vectors, Activation activation, float alpha, float beta) {
-  activate_by(activation, values, vectors, alpha, beta, Activations());
+void activate_stored(float* values, std::int64_t vectors, Activation activation, float alpha, float beta,
+                     bool halves) {
+  if (halves)
+    activate_by<true>(activation, values, vectors, alpha, beta, Activations());
+  else
+    activate_by<false>(activation, values, vectors, alpha, beta, Activations());
 }
 
 }  // namespace HWY_NAMESPACE

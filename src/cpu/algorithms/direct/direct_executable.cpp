@@ -27,6 +27,7 @@ class DirectExecutable final : public Executable {
         epilogue_(epilogue_of(problem)),
         kernels_(*direct_kernels(config.vector_bits)),
         tile_(*find_tile(direct_tiles(kernels_, problem), config.channels, config.vectors)),
+        cutting_tile_(find_tile(kernels_.cutting_tiles, config.channels, config.vectors)),
         geometry_(problem, config, kernels_.lanes),
         threads_(on.units) {}
 
@@ -147,15 +148,16 @@ class DirectExecutable final : public Executable {
     const std::int64_t lanes = kernels_.lanes;
     const std::int64_t lines = config_.flat ? 1 : tile.rows;
     const std::int64_t length = config_.flat ? (tile.rows - 1) * g.pitch + tile.cols : tile.cols;
+    const bool cuts_lines = !keeps_lines(tile, lines, length, outputs.y);
     for (std::int64_t line = 0; line < lines; ++line) {
-      const std::int64_t turn = turned(tile, window, length, outputs.y),
+      const std::int64_t turn = cuts_lines ? turned(tile, window, length, outputs.y) : 0,
                          skip = turn != 0 ? 0 : first_skipped(tile, line, length, outputs.y);
       const auto [readable, end] =
           config_.staged != 0 ? Readable{-skip, length + g.block} : readable_of(tile, line);
       const LineBlocks blocks((skip + length - 1) / lanes + 1, config_.vectors, g.line_unit);
       CutLines::Row row{};
       if constexpr (sizeof(T) == 4) {
-        if (-skip >= readable && blocks.vectors * lanes - skip <= end)
+        if (cuts_lines && -skip >= readable && blocks.vectors * lanes - skip <= end)
           row = cuts.row(outputs.y + output_of(tile, filters, line, 0), filters_of(filters),
                          g.output_rows * g.output_cols, length);
         else
@@ -226,6 +228,17 @@ class DirectExecutable final : public Executable {
     return fits || config_.stream != 0 ? skip : 0;
   }
 
+  // Tells whether a tile's rows begin and end with lines, or y's type and planes are such that no line is
+  // ever kept.
+  bool keeps_lines(const OutputTile& tile, std::int64_t lines, std::int64_t length, const T* y) const {
+    const DirectGeometry& g = geometry_;
+    if (g.cut_lines < 0) return true;
+    const auto first = static_cast<std::int64_t>(
+        reinterpret_cast<std::uintptr_t>(y + tile.row * g.output_cols + tile.col) / sizeof(T));
+    const std::int64_t next = lines > 1 ? g.output_cols : 0;
+    return ((first | next | length) & (CutLines::kFloats - 1)) == 0;
+  }
+
   // How many floats behind a line a whole row of y begins whose vectors are turned before they are stored: it
   // then takes as many as where it begins at a line, and they are read as there. Where x is read as it lies
   // and begins as y does, vectors that begin at lines of both take less. 0: they are not turned.
@@ -234,7 +247,7 @@ class DirectExecutable final : public Executable {
     const auto place = [](const void* at) {
       return static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(at) % kCacheLineBytes / sizeof(T));
     };
-    if (g.cut_lines < 0 || tile.cols != g.output_cols || length % CutLines::kFloats != 0) return 0;
+    if (tile.cols != g.output_cols || length % CutLines::kFloats != 0) return 0;
     const std::int64_t turn = place(y + tile.row * g.output_cols);
     return config_.staged == 0 && place(window) == turn ? 0 : turn;
   }
@@ -274,7 +287,9 @@ class DirectExecutable final : public Executable {
       args.epilogue = epilogue_;
       args.stream = config_.stream != 0;
     }
-    const TileKernel kernel = tile_.kernels[static_cast<std::size_t>(block.vectors - 1)];
+    const bool cuts = args.turn != 0 || args.line.begun != nullptr || args.line.cut != nullptr;
+    const TileKernel kernel =
+        (cuts ? *cutting_tile_ : tile_).kernels[static_cast<std::size_t>(block.vectors - 1)];
     for (std::int64_t f = filters.first; f < filters.end; ++f) {
       args.y = to.y, args.residual = to.residual;
       ahead.fetch();
@@ -343,6 +358,7 @@ class DirectExecutable final : public Executable {
   Epilogue epilogue_;
   const DirectKernels& kernels_;
   const TileShape& tile_;
+  const TileShape* cutting_tile_;  // that of kernels which cut lines, or null
   DirectGeometry geometry_;
   int threads_;
 };

@@ -264,7 +264,7 @@ void pixel_row(const PixelArgs<typename Kind::Element>& shared) {
         for (int part = 0; part < parts; ++part) acc[j][part] = hn::Add(acc[j][part], added[part]);
       }
     }
-    activate_tile(acc, args.epilogue);
+    activate_tile<T>(acc, args.epilogue);
     // All are rounded before the first is stored: GCC rounded in three places what is stored in three ways.
     SizedVector elements[pixels];
     CONVTUNE_UNROLL

@@ -244,7 +244,7 @@ template <class T, int stride, int rows, int vectors>
 HWY_INLINE void store_plane(const PlaneArgs<T>& args,
                             SizedVector (&acc)[rows][vectors * kAccumulators<T, stride>]) {
   constexpr int of_vector = kAccumulators<T, stride>, columns = kLanes * of_vector;
-  activate_tile(acc, args.epilogue);
+  activate_tile<T>(acc, args.epilogue);
   if constexpr (of_vector == 1) {
     store_tile<rows, vectors, T>(acc,
                                  {args.y, args.y_step, args.rows, 0, args.count, rows == 1 && args.stream});

@@ -233,7 +233,7 @@ HWY_INLINE bool output_and_join(const float* from, std::int64_t stride, std::spa
     if (piece.vector != vector) {
       vector = piece.vector;
       nothing = hn::Add(nothing, output_strips(from + vector * kLanes, stride, biases, strips));
-      activate_tile(strips, epilogue);
+      activate_tile<float>(strips, epilogue);
     }
     float* const first = y + piece.offset;
     const bool whole = piece.from == 0 && piece.end == 2 * kLanes && piece.rows == 2;
