@@ -131,6 +131,15 @@ def convtunes(model, turn, options, stage):
     return torch.compile(model, backend=backend)
 
 
+def shortened(kernels, most=120):
+    """[name, times, microseconds] a kernel; of templates whose names begin alike so far, together."""
+    found = {}
+    for name, (times, us, _) in kernels.items():
+        of = found.setdefault(name[:most], [0.0, 0.0])
+        of[0], of[1] = of[0] + times, of[1] + us
+    return [[name, round(times, 1), round(us, 1)] for name, (times, us) in found.items()]
+
+
 def work(args):
     """One way of one model in this process: answers lines of its input by lines of JSON."""
     turn = Turn()
@@ -211,8 +220,7 @@ def work(args):
     turn.answer(facts)
     for line in sys.stdin:
         if line.strip() == "kernels":
-            found = kernels_of(lambda: step(run, optimizer), 3)
-            turn.answer([[name[:120], round(times, 1), round(us, 1)] for name, (times, us, _) in found.items()])
+            turn.answer(shortened(kernels_of(lambda: step(run, optimizer), 3)))
             continue
         if line.strip() == "host":
             turn.answer(host_of(lambda passed: step(run, optimizer, passed), lambda: wait(device)))
