@@ -168,9 +168,16 @@ struct ImplicitGemmHalfSm90 {
     const int piece = column / 4;
     return row * 4 * kStoredFilters + (piece ^ (row % 4 * 2) ^ (piece / 8)) * 16 + column % 4 * 4;
   }
-  constexpr int parts() const { return ceil_div(filters, kStoredFilters); }  // per row block
+  // Filters that are stored at a time. Of blocks that share sums each has a part of its own, if there are
+  // eight filters for it: one that added up a whole tile would read from all others while those wait.
+  constexpr int stored_filters() const {
+    int some = kStoredFilters;
+    while (split > 1 && some > 8 && some * split > filters * row_blocks) some /= 2;
+    return some;
+  }
+  constexpr int parts() const { return ceil_div(filters, stored_filters()); }  // per row block
   constexpr int part_filters(int part) const {
-    return lesser(filters - part * kStoredFilters, kStoredFilters);
+    return lesser(filters - part * stored_filters(), stored_filters());
   }
   // The residual of a part, as each thread wants it; of two parts, where it comes 16 bytes at a time.
   static constexpr int kResidualBytes = 16 * 2 * kStoredFilters;

@@ -91,7 +91,7 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, Ring<config.stages>
 // Sums of all blocks that share them, added up: those of the parts that this block stores.
 template <ImplicitGemmHalfSm90 config>
 __device__ __forceinline__ void add_up(Sums<config>& sums, int rank, unsigned smem, int consumer) {
-  constexpr int kRegisters = config.filters / 2, kOfPart = ImplicitGemmHalfSm90::kStoredFilters / 2;
+  constexpr int kRegisters = config.filters / 2, kOfPart = config.stored_filters() / 2;
   ptx::bar_sync(1, 128 * config.consumers);  // nobody reads the stages any more
   const unsigned mine = smem + constant<config.smem()>.stages +
                         (consumer * constant<config.sums()> * 128 + static_cast<int>(threadIdx.x) % 128) * 4;
@@ -104,17 +104,18 @@ __device__ __forceinline__ void add_up(Sums<config>& sums, int rank, unsigned sm
   for (int m = 0; m < config.row_blocks; ++m)
 #pragma unroll
     for (int i = 0; i < kRegisters; ++i) sums[m][i] = 0;
-#pragma unroll 1
-  for (int other = 0; other < config.split; ++other) {
-    const unsigned there = ptx::mapa(mine, other);
-    for_constants<0, config.row_blocks * config.parts()>([&](auto index) {
-      constexpr int m = index.value / config.parts(), kPart = index.value % config.parts();
-      if (index.value % config.split != rank) return;
+  for_constants<0, config.row_blocks * config.parts()>([&](auto index) {
+    constexpr int m = index.value / config.parts(), kPart = index.value % config.parts();
+    if (index.value % config.split != rank) return;
+#pragma unroll
+    for (int other = 0; other < config.split; ++other) {  // all on their way at once
+      const unsigned there = ptx::mapa(mine, other);
 #pragma unroll
       for (int i = kPart * kOfPart; i < lesser((kPart + 1) * kOfPart, kRegisters); ++i)
         sums[m][i] += ptx::ld_shared_there(there + (m * kRegisters + i) * 512);
-    });
-  }
+    }
+  });
+  ptx::cluster_arrive();  // has read what it reads of others, who may end once all have
 }
 
 // Tells whether outputs of a warp must be computed again, where weights are read as they lie.
@@ -167,7 +168,12 @@ __device__ void consume(const unsigned short* __restrict__ x, const unsigned sho
                   smem + kAt.residuals + (consumer * 4 + warp) * constant<config.residual_bytes()> +
                       static_cast<int>(threadIdx.x) % 32 * 16};
     const Biases<config> biases(bias, store.first_filter);
-    if constexpr (!kShares) store.template load_residual<0>(residual);
+    if constexpr (kShares)
+      for_constants<0, lesser(config.split, S::kAll)>([&](auto index) {
+        if (index.value == place.rank) store.template load_residual<index.value>(residual);
+      });
+    else
+      store.template load_residual<0>(residual);
     if constexpr (config.ping_pong) Turns::wait(consumer);
     multiply<config>(sums, ring, place, smem, first_row, [&] {
       if constexpr (config.ping_pong)
@@ -184,9 +190,10 @@ __device__ void consume(const unsigned short* __restrict__ x, const unsigned sho
       continue;
     }
     for_constants<0, S::kAll>([&](auto index) {
-      constexpr int kFirst = index.value % S::kParts * (ImplicitGemmHalfSm90::kStoredFilters / 2);
+      constexpr int kFirst = index.value % S::kParts * (config.stored_filters() / 2);
       if (kShares && index.value % config.split != place.rank) return;
-      store.template load_residual<kShares ? index.value : index.value + 1>(residual);
+      if constexpr (!kShares || index.value >= config.split)
+        store.template load_residual<kShares ? index.value : index.value + 1>(residual);
       constexpr int kPending = kShares || index.value + 1 == S::kAll ? 0 : 1;
       store.template store<index.value, kPending>(sums[index.value / S::kParts] + kFirst, bias, biases,
                                                   residual, y);
@@ -209,10 +216,12 @@ __global__ void __cluster_dims__(config.cluster_blocks(), 1, 1) __launch_bounds_
                               Arrivals<config>::kEmpty);
     ptx::fence_mbarrier_init();
   }
-  if constexpr (kClusters)
+  if constexpr (config.cluster > 1)
     ptx::cluster_sync();
   else
     __syncthreads();
+  if constexpr (config.split > 1 && config.lying == 0)
+    if (threadIdx.x == 128 * config.consumers) ask_early<config>(maps, packed, images);
   ptx::wait_for_earlier_grids(packed);
   const int warpgroup = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / 128, 0);
   if (warpgroup == config.consumers) {
@@ -223,14 +232,17 @@ __global__ void __cluster_dims__(config.cluster_blocks(), 1, 1) __launch_bounds_
                             static_cast<const unsigned short*>(cache), weights, smem, images);
     else if (__shfl_sync(0xffffffff, threadIdx.x / 32 % 4, 0) == 0)
       load<config>(maps, weights, smem, images);
-    if constexpr (config.split > 1) ptx::cluster_sync();  // as in add_up()
+    if constexpr (config.split > 1) ptx::cluster_sync(), ptx::cluster_arrive();  // as in add_up()
   } else {
     if constexpr (R::kMove) ptx::take_registers<R::kMultiplying>();
     consume<config>(static_cast<const unsigned short*>(x), static_cast<const unsigned short*>(cache), packed,
                     static_cast<unsigned short*>(y), static_cast<const unsigned short*>(residual), smem,
                     warpgroup, images);
   }
-  if constexpr (kClusters) ptx::cluster_sync();  // nobody reaches into this block any more
+  if constexpr (config.split > 1)
+    ptx::cluster_wait();  // nobody reaches into this block any more
+  else if constexpr (kClusters)
+    ptx::cluster_sync();  // likewise
 }
 
 // The packed weights. The flag must be 0 before.

@@ -4,7 +4,8 @@
 #pragma once
 
 #include "cuda/algorithms/implicit_gemm_half_sm90/config.h"
-#include "cuda/ptx/cluster.cuh"
+#include "cuda/ptx/cluster_send.cuh"
+#include "cuda/ptx/fetch.cuh"
 #include "cuda/tile/lying.cuh"
 #include "cuda/tile/ring.cuh"
 
@@ -103,6 +104,22 @@ __device__ __forceinline__ void load_frame(const MapsOf<config>& maps, unsigned 
   ptx::load_frame_pixels_if(to, before ? &maps.cache : &maps.x, kSteps.first_channel(step), first.column,
                             first.row, before ? frame + config.cache : frame, first.image,
                             kSteps.column(step), kSteps.row(step), 0, full, mine);
+}
+
+// Asks for what describes x, and for a block's share of the weights to be brought into L2, while the kernel
+// in front still works: layers of few pixels wait for little else. Nothing is read before that kernel has
+// ended.
+template <ImplicitGemmHalfSm90 config>
+__device__ __forceinline__ void ask_early(const MapsOf<config>& maps, const void* packed, int images) {
+  constexpr int kBlockBytes = config.weight_bytes();
+  const Place<config> place(images);
+  ptx::fetch_map(&maps.x);
+  const int block = place.first_tile % constant<config.filter_blocks()>;
+  const char* const from = static_cast<const char*>(packed) +
+                           static_cast<long long>(block) * constant<config.steps()> * kBlockBytes;
+#pragma unroll 1
+  for (int step = place.first_step; step < place.end_step; ++step)
+    ptx::prefetch_l2_if(from + static_cast<long long>(step) * kBlockBytes, kBlockBytes, true);
 }
 
 // By one warp, of which one thread does it.

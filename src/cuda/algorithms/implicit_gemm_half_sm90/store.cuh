@@ -27,7 +27,7 @@ struct Biases {
       } else if constexpr (has(part.value)) {
         constexpr int kPieces = config.part_filters(part.value) / 8;
         const int column = static_cast<int>(threadIdx.x) % kPieces * 8;
-        const int filter = first_filter + part.value * ImplicitGemmHalfSm90::kStoredFilters + column;
+        const int filter = first_filter + part.value * config.stored_filters() + column;
         const float* const from = bias + lesser(filter, config.conv.k - 8);
         for (int half = 0; half < 2; ++half)
           parts[part.value][half] = __ldg(reinterpret_cast<const float4*>(from + 4 * half));
@@ -163,9 +163,8 @@ struct Store {
   template <int kIndex>
   __device__ Part<config, config.part_filters(kIndex % kParts), Biases<config>::has(kIndex % kParts)> part()
       const {
-    return {first_pixel + kIndex / kParts * 64,
-            first_filter + kIndex % kParts * ImplicitGemmHalfSm90::kStoredFilters, end_filter, end_pixel,
-            staging};
+    return {first_pixel + kIndex / kParts * 64, first_filter + kIndex % kParts * config.stored_filters(),
+            end_filter, end_pixel, staging};
   }
   template <int kIndex>
   __device__ unsigned residual_at() const {

@@ -8,6 +8,9 @@ namespace convtune::ptx {
 inline void cluster_arrive_relaxed() {
   host_gpu::cluster_arrive(false);
 }
+inline void cluster_arrive() {
+  host_gpu::cluster_arrive(true);
+}
 inline void cluster_wait() {
   host_gpu::cluster_wait();
 }
