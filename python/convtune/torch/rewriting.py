@@ -25,6 +25,7 @@ from .graph.frames import fix_frames, number
 from .graph.joined import join_channels_last, pad_as_they_are
 from .graph.operators.linear import linear_chains
 from .graph.operators.norms import group_coefficients
+from .graph.operators.snakes import take_snakes
 from .graph.pairs import PairChain, pair_chains, rewrite_pair
 from .graph.patterns import Chain, Weights, chains, rewrite
 from .graph.remembered import Remembered, keep, key_of_graph, recalled
@@ -112,6 +113,11 @@ class Rewritten:
         """`beside`: branches are compiled apart, too, and can be recorded beside each other."""
         read, own = self.read, [inputs[at] for at in self.read]
         apart = None
+        try:
+            if beside and (taken := take_snakes(self.graph, own)):
+                _log.info("%d Snakes are kernels that overlap", taken)
+        except Exception:
+            _log.warning("Snakes of a graph stay inductor's: they could not be rewritten", exc_info=True)
         try:  # before the whole, which is what Dynamo is to know
             steps = steps_of(self.graph, own) if beside and self.may_run_twice else []
             apart = Branched(self.graph, steps, compile) if steps else None

@@ -26,8 +26,9 @@ from ..native import is_native
 from ..packed import conv2d_packed, fields_of, layout_of, output_shape, planned
 from ..pairs import pair1d_packed, pair_of, planned_pair
 from ..run import Planned
+from .operators.snakes import bound_snake, snake1d
 
-__all__ = ["bound", "install"]
+__all__ = ["bound", "bound_pair", "bound_snake", "install"]
 
 _raw_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 _kept: list[Planned | Pair] = []  # plans that inductor's code calls, which is never unloaded; CUDA graphs may have recorded it
@@ -118,6 +119,19 @@ def install() -> None:
         y = ir.FixedLayout(device, x.get_dtype(), size, _dense(size, own))
         inputs = [ir.ExternKernel.realize_input(one) for one in (images[0], packed, *images[1:])]
         return ir.TensorBox.create(Call(plan, device.index if device.type == "cuda" else -1, y, inputs))
+
+    snake_as_operator = lowering.fallback_handler(snake1d, add_to_fallback_set=False)
+
+    @lowering.register_lowering(snake1d, type_promotion_kind=None)  # type: ignore[untyped-decorator, unused-ignore]
+    def lowered_snake(x: Any, alpha: Any, divisor: Any, how: str) -> Any:
+        size, device = list(x.get_size()), x.get_device()
+        if V.graph.cpp_wrapper:
+            return snake_as_operator(x, alpha, divisor, how)
+        x = ir.ExternKernel.require_exact_strides(x, _dense(size, "nhwc"))
+        numbers = [ir.ExternKernel.require_contiguous(one) for one in (alpha, divisor)]
+        y = ir.FixedLayout(device, x.get_dtype(), size, _dense(size, "nhwc"))
+        inputs = [ir.ExternKernel.realize_input(one) for one in (x, *numbers)]
+        return ir.TensorBox.create(Call(how, device.index if device.type == "cuda" else -1, y, inputs, "bound_snake"))
 
     pair_as_operator = lowering.fallback_handler(pair1d_packed, add_to_fallback_set=False)
 

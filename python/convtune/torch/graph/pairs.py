@@ -16,7 +16,7 @@ from ..layout import lies
 from ..pairs import PairFold, Snake, pair1d_packed
 from .patterns import Chain, Weights, activation_of_node, aten
 
-__all__ = ["PairChain", "pair_chains", "rewrite_pair"]
+__all__ = ["PairChain", "closed_between", "pair_chains", "rewrite_pair", "same", "snake_of"]
 
 _HALF = {torch.float16: "f16", torch.bfloat16: "bf16"}
 # Nodes that give the numbers of a tensor in another shape.
@@ -43,7 +43,7 @@ class PairChain:
     @property
     def x(self) -> Node:
         """As it stands now: it may be the tail of another chain that was rewritten."""
-        return _same(self.entry.args[self.at])  # type: ignore[return-value]
+        return same(self.entry.args[self.at])  # type: ignore[return-value]
 
     @property
     def tail(self) -> Node:
@@ -56,7 +56,7 @@ class PairChain:
         self.tail.replace_all_uses_with(made)
 
 
-def _same(node: Any) -> Any:
+def same(node: Any) -> Any:
     """The node, seen through views of its own shape."""
     while isinstance(node, Node) and node.target in (aten.view.default, aten._unsafe_view.default, aten.alias.default):
         source: Any = node.args[0]
@@ -127,9 +127,9 @@ def _sine(node: Any) -> Node | None:
     return inner[0] if is_one else None
 
 
-def _snake(node: Any, channels: int, weights: Weights) -> tuple[Node, int, Snake] | None:
+def snake_of(node: Any, channels: int, weights: Weights) -> tuple[Node, int, Snake] | None:
     """(the sum that has x among its arguments, where, the Snake) where the node is one, in the ways in which models write it."""
-    node = _same(node)
+    node = same(node)
     for x, term, at in _either(node, aten.add.Tensor):
         ways: list[tuple[Any, Any]] = []
         if isinstance(term, Node) and term.target is aten.div.Tensor and not term.kwargs:
@@ -177,6 +177,12 @@ def _between(tail: Node, x: Node) -> set[Node] | None:
     return found
 
 
+def closed_between(tail: Node, x: Node) -> bool:
+    """True where nothing else reads what is computed of x up to the tail."""
+    nodes = _between(tail, x)
+    return nodes is not None and _closed(tail, nodes)
+
+
 def _pair(second: Chain, chains: dict[Node, Chain], weights: Weights) -> PairChain | None:
     if second.total is None:
         return None
@@ -187,29 +193,29 @@ def _pair(second: Chain, chains: dict[Node, Chain], weights: Weights) -> PairCha
     channels = value.shape[1]
     if not _is_plain(second, channels, False):
         return None
-    middle = _same(second.convolution.args[0])
+    middle = same(second.convolution.args[0])
     snakes: tuple[Snake, ...] = ()
     entry: Node | None = None
     at, slope = 0, None
     first = chains.get(middle)
     if first is not None and first.activation.startswith("leaky_relu"):
-        entry = _same(first.convolution.args[0])
+        entry = same(first.convolution.args[0])
         slope = activation_of(first.activation)[1][0]
         if not isinstance(entry, Node) or entry.op != "call_function" or activation_of_node(entry) != first.activation:
             return None
     else:
-        behind = _snake(middle, channels, weights)
-        first = None if behind is None else chains.get(_same(behind[0].args[behind[1]]))
+        behind = snake_of(middle, channels, weights)
+        first = None if behind is None else chains.get(same(behind[0].args[behind[1]]))
         if behind is None or first is None or first.activation != "none":
             return None
-        before = _snake(first.convolution.args[0], channels, weights)
+        before = snake_of(first.convolution.args[0], channels, weights)
         if before is None:
             return None
         entry, at, snakes = before[0], before[1], (before[2], behind[2])
     if first is second or first.total is not None or not _is_plain(first, channels, True):
         return None
-    x = _same(entry.args[at])
-    if x is not _same(second.residual) or not lies(x.meta["val"], True):
+    x = same(entry.args[at])
+    if x is not same(second.residual) or not lies(x.meta["val"], True):
         return None
     nodes = _between(second.total, x)
     if nodes is None or not _closed(second.total, nodes) or first.convolution not in nodes:
