@@ -69,23 +69,25 @@ def test_counters_of_batches_are_joined(monkeypatch):
     assert seen[0] == 3 and sum(seen) == 3
 
 
-def test_lists_of_casts_are_short(monkeypatch):
-    """What is made at once is there before it is read."""
+@pytest.mark.parametrize("saved", [False, True])
+def test_lists_of_casts_are_short(saved, monkeypatch):
+    """What is made at once is there before it is read; where backward reads it, too, all of it is there at the peak."""
     from torch.fx import Graph
 
     graph = Graph()
     monkeypatch.setattr(casts, "_DEVICES", ("cpu",))
     monkeypatch.setattr(casts, "_MOST_TENSORS", 3)
-    monkeypatch.setattr(casts, "_MOST_BYTES", 1000)
-    x, made = graph.placeholder("x"), []
+    monkeypatch.setattr(casts, "_MOST_BYTES", 10 if saved else 1000)
+    x, made, kept = graph.placeholder("x"), [], []
     sizes = 16, 16, 16, 16, 400, 16, 600
     weights = [graph.placeholder(f"w{at}") for at in range(len(sizes))]
     for one, size in zip(weights, sizes):
         one.meta["val"] = torch.rand(size // 4, 4)
         cast = graph.call_function(casts._cast, (one, torch.bfloat16))
         cast.meta["val"] = one.meta["val"].bfloat16()
+        kept += [cast] if saved else []
         made.append(graph.call_function(torch.ops.aten.convolution.default, (x, cast, None, [1], [0], [1], False, [0], 1)))
-    graph.output(made)
+    graph.output(made + kept)
     assert casts.join_casts(graph) == 6
     graph.lint()
     assert [len(one.args[0]) for one in graph.find_nodes(op="call_function", target=casts.cast_all)] == [3, 3]

@@ -87,9 +87,11 @@ def join_casts(graph: Graph) -> int:
         if not _is_joined(node):
             continue
         value, is_weight = node.meta["val"], node.args[0].op == "placeholder"
-        of = lists.setdefault((is_weight, value.dtype, node.args[0].meta["val"].dtype, value.device), [[]])
+        # Forward keeps it for backward, so that all of them are there at the peak, and being made earlier costs no memory.
+        is_saved = is_weight and any(user.op == "output" for user in node.users)
+        of = lists.setdefault((is_weight, is_saved, value.dtype, node.args[0].meta["val"].dtype, value.device), [[]])
         bytes_ = sum(one.meta["val"].numel() * one.meta["val"].element_size() for one in (*of[-1], node))
-        if of[-1] and (len(of[-1]) == _MOST_TENSORS or bytes_ > _MOST_BYTES):
+        if of[-1] and (len(of[-1]) == _MOST_TENSORS or (bytes_ > _MOST_BYTES and not is_saved)):
             of.append([])
         of[-1].append(node)
     taken = [(is_weight, casts) for (is_weight, *_), of in lists.items() for casts in of if len(casts) > 1]
