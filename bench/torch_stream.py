@@ -23,6 +23,7 @@ import random
 import resource
 import statistics
 import sys
+import threading
 import time
 
 import torch
@@ -47,6 +48,27 @@ def sent_away(moments):
 
         real = SubprocPool.quiesce
         SubprocPool.quiesce = lambda pool: (moments.append(time.perf_counter()), real(pool))
+
+
+def send_away(times, begin, until, moments):
+    """Wakes inductor's compiling processes and sends them away so many times, begun `begin` seconds from now and over after `until`: by
+    turns as inductor does it, and as convtune does (torch/leaving.py). Notes the moments, and which it was."""
+    from torch._inductor.async_compile import AsyncCompile
+
+    from convtune.torch.leaving import leave_quietly
+
+    def run():
+        time.sleep(begin)
+        leave_quietly()
+        pool, pause = AsyncCompile.process_pool(), max((until - begin) / times / 2, 1.0)
+        for number in range(times):
+            pool.wakeup()
+            time.sleep(pause)
+            moments.append((time.perf_counter(), "as inductor does it" if number % 2 == 0 else "quietly"))
+            (type(pool).quiesce.__wrapped__ if number % 2 == 0 else type(pool).quiesce)(pool)
+            time.sleep(pause)
+
+    threading.Thread(target=run, daemon=True).start()
 
 
 def phases(backend):
@@ -85,6 +107,7 @@ def main():
     parser.add_argument("--whole", type=int, help="1: the whole graph must be proven, 0: it is not asked")
     parser.add_argument("--all-sizes", action="store_true", help="height and width are any, too: PyTorch traces for twice as long")
     parser.add_argument("--oblivious", action="store_true", help="PyTorch traces one graph for batches of 1, too")
+    parser.add_argument("--away", type=int, default=0, metavar="TIMES", help="before --minute, inductor's compiling processes are sent away")
     parser.add_argument("--write", type=pathlib.Path, help="a file for the medians")
     parser.add_argument("--beside", type=pathlib.Path, help="the file of another stream, which medians are compared with")
     args = parser.parse_args()
@@ -100,7 +123,7 @@ def main():
         model, images = model.to(memory_format=torch.channels_last), images.to(memory_format=torch.channels_last)
     options = {} if args.whole is None or args.backend != "convtune" else {"convtune.whole": bool(args.whole)}
     run = torch.compile(model, backend=args.backend, options=options or None, dynamic=True if args.all_sizes else None)
-    rng, errors, stream, told, away = random.Random(0), [], [], [], []
+    rng, errors, stream, told, away, sent = random.Random(0), [], [], [], [], []
     sent_away(away)
 
     def call(batch):
@@ -121,6 +144,9 @@ def main():
         scale = expected.square().mean().sqrt()
         begin = time.perf_counter()
         print(f"batch 8, which compiles: {call(8)[1]:.2f} s{phases(args.backend)}", flush=True)
+        if args.away:
+            gone = time.perf_counter() - begin
+            send_away(args.away, max(args.minute / 2 - gone, 1.0), args.minute - gone, sent)
         while time.perf_counter() - begin < args.seconds or len(stream) < args.calls:
             batch = rng.randint(1, args.most)
             y, took, more = call(batch)
@@ -139,6 +165,10 @@ def main():
         print(f"  {ratio:.2f} times the median of batch {batch}: {1e3 * took:.1f} ms, {1e3 * launched:.1f} until launched, {at:.2f} s after the "
               f"beginning; the processor taken {switches} times, {collections} collections")  # fmt: skip
     print("inductor ended its compiling processes after " + (", ".join(f"{at - begin:.2f} s" for at in away) or "the stream"))
+    for moment, how in sent:
+        near = [took / medians[batch] for at, batch, took in stream if 0 <= at + begin - moment <= 1.5]
+        print(f"sent away {how} after {moment - begin:.2f} s: of {len(near)} calls behind it the slowest took {max(near, default=0):.2f} times "
+              f"its batch's median, {sum(one > 2 for one in near)} over 2")  # fmt: skip
     some = sorted(settled)[:: max(1, len(settled) // 8)]
     print(f"ms of batches, after {args.minute:.0f} s: " + ", ".join(f"{batch} {1e3 * settled[batch]:.2f}" for batch in some))
     if args.write:
