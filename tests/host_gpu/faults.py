@@ -265,7 +265,7 @@ FAULTS = [
      "for (int i = 0; i < kAtOnce; ++i) {\n          const float4",
      "for (int i = 1; i < kAtOnce; ++i) {\n          const float4"),
     ("a part of a tile that is not added", "wgmma gradients", "algorithms/{0}/add_up.cuh",
-     "if (first + j < end) sums[i]", "if (first + j < end - 1) sums[i]"),
+     "if (j < left) sums[i]", "if (j < left - 1) sums[i]"),
     ("the sums of dy of other columns", "wgmma gradients", KERNEL,
      "config.first_block(part.tile) == 0 && column_group == 0", "config.first_block(part.tile) != 0"),
     ("taps that all meet the same pixels", "wgmma gradients", LOAD,

@@ -11,8 +11,8 @@ std::vector<Argument> sums_arguments() {
           Pointer{Operand::partial_sums, "float*"}};
 }
 
-Extent3 blocks_of_fours(long long fours) {
-  return {static_cast<unsigned>(ceil_div(fours, static_cast<long long>(kAddedFours)))};
+Extent3 blocks_of_fours(long long fours, int split) {
+  return {static_cast<unsigned>(ceil_div(fours, static_cast<long long>(added_fours(split))))};
 }
 
 void add_up_behind(LaunchPlan& plan, long long partial_words, Extent3 blocks, int threads) {

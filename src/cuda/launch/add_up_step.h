@@ -9,8 +9,8 @@ namespace convtune::cuda {
 // Arguments of a kernel that leaves partial sums.
 std::vector<Argument> sums_arguments();
 
-// Blocks that add up a rank's so many fours.
-Extent3 blocks_of_fours(long long fours);
+// Blocks that add up so many fours of each of `split` ranks.
+Extent3 blocks_of_fours(long long fours, int split);
 
 // Has a plan of such a kernel pack nothing, and launch behind it the kernel that adds up so many words, by
 // `blocks` blocks of `threads`. Its arguments: partial sums, x, dy, dw, dbias.

@@ -86,20 +86,21 @@ __device__ __forceinline__ void store_gradient(const void* __restrict__ x, const
 }
 
 // Adds up what `split` blocks left, [rank][rank_fours() of 4 floats], of which weight_of(four, i) says what
-// they are. A block has kAddedFours fours; a thread adds every kAddedRanks-th rank's sums of one of them.
+// they are. A block has added_fours(); a thread adds every so many-th rank's sums of one of them.
 template <auto config>
 __device__ __forceinline__ void add_up_ranks(const float* __restrict__ partial, const void* __restrict__ x,
                                              const void* __restrict__ dy, void* __restrict__ dw,
                                              void* __restrict__ dbias) {
+  constexpr int kFours = added_fours(config.split), kRanks = kAddThreads / kFours;
   __shared__ float shares[4 * kAddThreads];
   const int thread = static_cast<int>(threadIdx.x);
-  const int of_block = thread % kAddedFours, share = thread / kAddedFours;
-  const long long four = static_cast<long long>(blockIdx.x) * kAddedFours + of_block;
+  const int of_block = thread % kFours, share = thread / kFours;
+  const long long four = static_cast<long long>(blockIdx.x) * kFours + of_block;
   const bool real = four < config.rank_fours();
   float sums[4] = {0, 0, 0, 0};
   if (real) {
-#pragma unroll 4
-    for (int rank = share; rank < config.split; rank += kAddedRanks) {
+#pragma unroll 8
+    for (int rank = share; rank < config.split; rank += kRanks) {
       const float4 more = reinterpret_cast<const float4*>(partial)[rank * config.rank_fours() + four];
       sums[0] += more.x, sums[1] += more.y, sums[2] += more.z, sums[3] += more.w;
     }
@@ -112,7 +113,7 @@ __device__ __forceinline__ void add_up_ranks(const float* __restrict__ partial, 
   float sum = 0;
   if (share < 4 && real) {
 #pragma unroll
-    for (int i = 0; i < kAddedRanks; ++i) sum += shares[share * kAddThreads + i * kAddedFours + of_block];
+    for (int i = 0; i < kRanks; ++i) sum += shares[share * kAddThreads + i * kFours + of_block];
     weight = config.weight_of(four, share);
   }
   store_gradient<config, config.w_type, kAddThreads>(x, dy, dw, dbias, weight, sum);

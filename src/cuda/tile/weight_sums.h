@@ -13,8 +13,12 @@ constexpr bool partial_sums_fit(long long words, bool shared) {
   return !shared || 4 * words <= kMostPartialBytes;
 }
 
-// A block that adds up (weight_sums.cuh) has kAddedFours fours of sums, each in kAddedRanks shares.
-constexpr int kAddedFours = 16, kAddedRanks = 16, kAddThreads = kAddedFours * kAddedRanks;
+// A block that adds up (weight_sums.cuh) has so many fours of sums, each in as many shares as leave a thread
+// few of `split` ranks to go through.
+constexpr int kAddThreads = 256;
+constexpr int added_fours(int split) {
+  return split >= 128 ? 4 : 16;
+}
 
 // A rank's sums of depthwise weights, as floats: [tap, and behind them the bias][channel of all blocks].
 struct DepthwiseSums {

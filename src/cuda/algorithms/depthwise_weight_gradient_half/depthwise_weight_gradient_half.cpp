@@ -135,7 +135,8 @@ class DepthwiseWeightGradientOfHalves final : public KernelAlgorithmOf<Depthwise
   LaunchPlan launch(const DepthwiseWeightGradientHalf& kernel, const DeviceInfo& device) const override {
     LaunchPlan plan = plan_of(kernel, {.flagged = false}, device,
                               {static_cast<unsigned>(kernel.all_blocks())}, sums_arguments());
-    add_up_behind(plan, kernel.partial_words(), blocks_of_fours(kernel.rank_fours()), kAddThreads);
+    add_up_behind(plan, kernel.partial_words(), blocks_of_fours(kernel.rank_fours(), kernel.split),
+                  kAddThreads);
     return plan;
   }
   TileWork counted(const DepthwiseWeightGradientHalf& kernel) const override { return work_of(kernel); }

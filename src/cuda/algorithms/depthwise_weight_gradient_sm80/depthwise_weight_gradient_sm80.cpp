@@ -148,7 +148,8 @@ class DepthwiseWeightGradient final : public KernelAlgorithmOf<DepthwiseWeightGr
   LaunchPlan launch(const DepthwiseWeightGradientSm80& kernel, const DeviceInfo& device) const override {
     LaunchPlan plan = plan_of(kernel, {.flagged = false}, device,
                               {static_cast<unsigned>(kernel.all_blocks())}, sums_arguments());
-    add_up_behind(plan, kernel.partial_words(), blocks_of_fours(kernel.rank_fours()), kAddThreads);
+    add_up_behind(plan, kernel.partial_words(), blocks_of_fours(kernel.rank_fours(), kernel.split),
+                  kAddThreads);
     return plan;
   }
   TileWork counted(const DepthwiseWeightGradientSm80& kernel) const override { return work_of(kernel); }

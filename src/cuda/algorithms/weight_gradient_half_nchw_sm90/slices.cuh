@@ -176,11 +176,11 @@ __device__ void transpose_images(unsigned smem, int warp) {
         const unsigned from = smem + kAt.slices + ring.slot * config.slice_bytes();
         if (slice < config.stage_slices() - 1)
           transpose_image<config, a.p, a.q, 0, 0, config.window>(
-              from, to + slice * config.block_bytes(),
+              from, to + config.input_bytes() + slice * config.block_bytes(),
               a.k - config.first_filter(part.tile) - slice * config.kBlock, warp);
         else
           transpose_image<config, a.h, a.w, a.pad_top, a.pad_left, config.window_rows()>(
-              from, to + config.gradient_bytes(), a.c - config.window_channel(part.tile), warp);
+              from, to, a.c - config.window_channel(part.tile), warp);
         __syncwarp();
         ptx::mbarrier_arrive_if(ring.barrier(smem + kAt.slices_empty), threadIdx.x % 32 == 0);
         ring.next();
@@ -213,12 +213,11 @@ __device__ void transpose_slices(unsigned smem, int warp) {
         const unsigned from = smem + kAt.slices + ring.slot * config.slice_bytes();
         if (slice.of_gradient())
           transpose<config, config.window, a.q, 0>(
-              from, to + slice.block() * config.block_bytes(),
+              from, to + config.input_bytes() + slice.block() * config.block_bytes(),
               config.first_of_piece(first_gradient) - first_gradient + pixel, warp);
         else
           transpose<config, config.window_rows(), a.w, a.pad_left>(
-              from, to + config.gradient_bytes(), config.first_of_piece(first_input) - first_input + pixel,
-              warp);
+              from, to, config.first_of_piece(first_input) - first_input + pixel, warp);
         __syncwarp();
         ptx::mbarrier_arrive_if(ring.barrier(smem + kAt.slices_empty), threadIdx.x % 32 == 0);
         ring.next();

@@ -8,38 +8,68 @@
 
 namespace convtune::weight_gradient_half_sm90 {
 
-// Sums of so many floats that lie beside each other, from `offset` of places of a tile on: the part `adder`
-// of all places, which are dealt out to `adders` one after the other.
+// Sums of so many floats that lie beside each other, from `from` on in the first of a tile's places: the part
+// `adder` of all places, which are dealt out to `adders` one after the other.
 template <WeightGradientHalfSm90 config, int kCount>
-__device__ __forceinline__ void add_places(float (&sums)[kCount], const float* __restrict__ partial, int tile,
-                                           long long offset, int adder = 0, int adders = 1) {
+__device__ __forceinline__ void add_places(float (&sums)[kCount], const float* __restrict__ from, int places,
+                                           int adder = 0, int adders = 1) {
   constexpr int kAtOnce = config.places_at_once();  // places whose loads are under way
   constexpr bool kOnce = config.most_sharers() <= kAtOnce;
-  const int first_place = config.first_sharer(tile), places = config.last_sharer(tile) + 1 - first_place;
-  const int begin = first_place + places * adder / adders, end = first_place + places * (adder + 1) / adders;
+  constexpr long long kStep = config.place_words();
+  const int begin = places * adder / adders, end = places * (adder + 1) / adders;
+  from += begin * kStep;
 #pragma unroll
   for (int i = 0; i < kCount; ++i) sums[i] = 0;
 #pragma unroll 1
-  for (int first = begin; first < end; first += kAtOnce) {
+  for (int left = end - begin; left > 0; left -= kAtOnce, from += kAtOnce * kStep) {
     float some[kAtOnce][kCount];
 #pragma unroll
     for (int j = 0; j < kAtOnce; ++j) {
-      if (first + j >= end) continue;
-      const float* const from = partial + config.place(first + j, tile) * config.place_words() + offset;
+      if (j >= left) continue;
       if constexpr (kCount == 4) {
-        const float4 four = *reinterpret_cast<const float4*>(from);
+        const float4 four = *reinterpret_cast<const float4*>(from + j * kStep);
         some[j][0] = four.x, some[j][1] = four.y, some[j][2] = four.z, some[j][3] = four.w;
       } else {
-        some[j][0] = *from;
+        some[j][0] = from[j * kStep];
       }
     }
 #pragma unroll
     for (int j = 0; j < kAtOnce; ++j)
 #pragma unroll
       for (int i = 0; i < kCount; ++i)
-        if (first + j < end) sums[i] += some[j][i];
+        if (j < left) sums[i] += some[j][i];
     if constexpr (kOnce) break;
   }
+}
+
+// Stores gradients of a block's filters, each a run of all taps of `channels` channels, by eights; tells
+// whether one of them is NaN.
+template <WeightGradientHalfSm90 config, int kRun, int kFilters>
+__device__ __forceinline__ bool store_runs(const float* sums, void* __restrict__ dw, int first_filter,
+                                           int end_filter, int first_channel, int channels) {
+  constexpr ConvExtents a = config.conv;
+  constexpr int kPieces = kRun / 8;
+  bool is_nan = false;
+#pragma unroll 2
+  for (int i = static_cast<int>(threadIdx.x); i < kFilters * kPieces; i += kAddThreads) {
+    const int of_filter = i / kPieces, piece = i % kPieces;
+    if (first_filter + of_filter >= end_filter || 8 * piece >= channels * config.taps()) continue;
+    float eight[8];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float4 four = reinterpret_cast<const float4*>(sums)[2 * i + half];
+      eight[4 * half] = four.x, eight[4 * half + 1] = four.y;
+      eight[4 * half + 2] = four.z, eight[4 * half + 3] = four.w;
+    }
+#pragma unroll
+    for (int j = 0; j < 8; ++j) is_nan = is_nan || eight[j] != eight[j];
+    const long long weight =
+        (1LL * (first_filter + of_filter) * a.c + first_channel) * config.taps() + 8 * piece;
+    *reinterpret_cast<uint4*>(static_cast<unsigned short*>(dw) + weight) = {
+        pack_halves<a.x_type>(eight[0], eight[1]), pack_halves<a.x_type>(eight[2], eight[3]),
+        pack_halves<a.x_type>(eight[4], eight[5]), pack_halves<a.x_type>(eight[6], eight[7])};
+  }
+  return is_nan;
 }
 
 template <WeightGradientHalfSm90 config>
@@ -49,8 +79,14 @@ __device__ void add_up(const void* __restrict__ x, const void* __restrict__ dy,
   constexpr int kFilters = config.added_filters(), kTaps = config.added_taps();
   constexpr int kAdders = config.adders(), kAtOnce = kAddThreads / kAdders;
   constexpr int kBlock = config.block_channels(), kRun = kBlock * kTaps, kAll = kFilters * kRun;
-  __shared__ float sums[kAll];
-  __shared__ float parts[kAdders > 1 ? 4 * kAddThreads : 1];
+  // Sums, shares of adders, and of each tap where its columns begin in the first of their tile's places, and
+  // how many places there are.
+  constexpr int kParts = kAdders > 1 ? 4 * kAddThreads : 0, kWords = kAll + kParts + 3 * kTaps;
+  __shared__ __align__(16) float memory[kWords];
+  float* const sums = memory;
+  float* const parts = memory + kAll;
+  auto* const begins = reinterpret_cast<long long*>(memory + kAll + kParts);
+  auto* const counts = reinterpret_cast<int*>(begins + kTaps);
   // A tile's filters; or, of parts of tiles alone, all filters and channels.
   const int block = static_cast<int>(blockIdx.x) / config.tap_blocks();
   int end_filter = a.k;
@@ -66,6 +102,16 @@ __device__ void add_up(const void* __restrict__ x, const void* __restrict__ dy,
   }
   const int first_channel = channel_block * kBlock, channels = lesser(kBlock, a.c - first_channel);
   const int adder = static_cast<int>(threadIdx.x) / kAtOnce, mine = static_cast<int>(threadIdx.x) % kAtOnce;
+  static_assert(config.kBlock % kFilters == 0, "a block's filters are of one tile");
+  for (int i = static_cast<int>(threadIdx.x); i < taps; i += kAddThreads) {
+    const int tap = first_tap + i, tile = config.tile_of(first_filter, tap, channel_block);
+    const int first = config.first_sharer(tile);
+    begins[i] =
+        config.place(first, tile) * config.place_words() +
+        config.sum_at(first_filter % config.tile_rows(), config.block_in_tile(tap, channel_block) * kBlock);
+    counts[i] = config.last_sharer(tile) + 1 - first;
+  }
+  __syncthreads();
   const auto each = [&](int first, auto&& with) {  // four gradients of this thread's, if there are
     const int i = first + mine;
     const int of_filter = i / 2 % kFilters, eight = i / 2 / kFilters;
@@ -75,10 +121,7 @@ __device__ void add_up(const void* __restrict__ x, const void* __restrict__ dy,
   };
   const auto add = [&](float(&four)[4], int first) {
     each(first, [&](int of_filter, int tap, int channel) {
-      const int filter = first_filter + of_filter, block_column = first_tap + tap;
-      const int offset = config.sum_at(filter % config.tile_rows(),
-                                       config.block_in_tile(block_column, channel_block) * kBlock + channel);
-      add_places<config>(four, partial, config.tile_of(filter, block_column, channel_block), offset, adder,
+      add_places<config>(four, partial + begins[tap] + config.sum_at(of_filter, channel), counts[tap], adder,
                          kAdders);
     });
   };
@@ -113,14 +156,16 @@ __device__ void add_up(const void* __restrict__ x, const void* __restrict__ dy,
     return real ? (1LL * filter * a.c + first_channel + channel) * config.taps() + first_tap + tap : -1;
   };
   bool is_nan = false;
+  if constexpr (config.aligned && kTaps == config.taps()) {
+    is_nan = store_runs<config, kRun, kFilters>(sums, dw, first_filter, end_filter, first_channel, channels);
+  } else {
 #pragma unroll 4
-  for (int i = static_cast<int>(threadIdx.x); i < kAll; i += kAddThreads)
-    if (const long long weight = weight_of(i); weight >= 0) {
-      if (sums[i] == sums[i])
+    for (int i = static_cast<int>(threadIdx.x); i < kAll; i += kAddThreads)
+      if (const long long weight = weight_of(i); weight >= 0) {
         store_element<a.x_type>(dw, weight, sums[i]);
-      else
-        is_nan = true;
-    }
+        is_nan = is_nan || sums[i] != sums[i];
+      }
+  }
   if (!__syncthreads_or(is_nan)) return;
 #pragma unroll 1
   for (int first = 0; first < kAll; first += kAddThreads) {
@@ -137,8 +182,12 @@ __device__ void add_up_biases(const float* __restrict__ partial, void* __restric
   const int filter = static_cast<int>(blockIdx.x) * kAddThreads + static_cast<int>(threadIdx.x);
   const int tile = filter / config.tile_rows() * config.column_tiles();
   if (filter >= config.conv.k || tile < config.whole || dbias == nullptr) return;
+  const int first = config.first_sharer(tile);
   float sum[1];
-  add_places<config>(sum, partial, tile, config.row_sums_at() + filter % config.tile_rows());
+  add_places<config>(sum,
+                     partial + config.place(first, tile) * config.place_words() + config.row_sums_at() +
+                         filter % config.tile_rows(),
+                     config.last_sharer(tile) + 1 - first);
   store_element<config.conv.bias_type>(dbias, filter, sum[0]);
 }
 

@@ -197,8 +197,14 @@ struct WeightGradientHalfSm90 {
   constexpr int input_row_bytes() const { return 2 * block_channels(); }
   constexpr int block_bytes() const { return positions() * kRowBytes; }
   constexpr int gradient_bytes() const { return tile_rows() / kBlock * block_bytes(); }  // dy's of a stage
+  // x comes first in a stage. Columns of a window overlap, and compute-sanitizer takes them for as many bytes
+  // one behind the other: dy lies behind them, and room where that is less.
+  constexpr int counted_end() const {
+    return columns_at(column_groups - 1) + (positions() - 16) * input_row_bytes() + 32 * columns;
+  }
   constexpr int input_bytes() const {
-    return window > 0 ? round_up(input_positions() * input_row_bytes(), 1024) : tile_blocks() * block_bytes();
+    if (window == 0) return tile_blocks() * block_bytes();
+    return round_up(greater(input_positions() * input_row_bytes(), counted_end() - gradient_bytes()), 1024);
   }
   constexpr int stage_bytes() const { return gradient_bytes() + input_bytes(); }
   // Bytes that TMA brings: of 64 filters of dy, and of x with a window.

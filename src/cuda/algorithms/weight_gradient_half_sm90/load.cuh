@@ -74,11 +74,11 @@ __device__ void load_windows(const Maps& maps, unsigned smem) {
       ptx::mbarrier_arrive_expect_if(full, bytes, mine);
 #pragma unroll
       for (int i = 0; i < config.tile_rows() / config.kBlock; ++i)
-        ptx::load_box_if(to + i * config.block_bytes(), &maps.dy,
+        ptx::load_box_if(to + config.input_bytes() + i * config.block_bytes(), &maps.dy,
                          config.first_filter(part.tile) + i * config.kBlock, 0, rows.row, rows.frame,
                          rows.image, full, mine && i < filter_blocks);
-      ptx::load_box_if(to + config.gradient_bytes(), &maps.x, config.window_channel(part.tile), -a.pad_left,
-                       rows.row - a.pad_top, rows.frame * a.stride_d + frame, rows.image, full, mine);
+      ptx::load_box_if(to, &maps.x, config.window_channel(part.tile), -a.pad_left, rows.row - a.pad_top,
+                       rows.frame * a.stride_d + frame, rows.image, full, mine);
       ring.next();
     }
   }
@@ -97,9 +97,9 @@ __device__ void clear_ends(unsigned smem) {
     const int begin = config.smem().stages + stage * config.stage_bytes();
 #pragma unroll 1
     for (int i = 0; i < config.tile_rows() / config.kBlock; ++i)
-      clear(begin + i * config.block_bytes() + config.loaded_block_bytes(),
-            begin + (i + 1) * config.block_bytes());
-    clear(begin + config.gradient_bytes() + config.loaded_window_bytes(), begin + config.stage_bytes());
+      clear(begin + config.input_bytes() + i * config.block_bytes() + config.loaded_block_bytes(),
+            begin + config.input_bytes() + (i + 1) * config.block_bytes());
+    clear(begin + config.loaded_window_bytes(), begin + config.input_bytes());
   }
 }
 
@@ -121,24 +121,26 @@ __device__ void load(const Maps& maps, unsigned smem) {
       const int pixel = chunk * config.pixels;
       const WeightGradientHalfSm90::Pixel first = config.first_tap(pixel);
       ring.wait_empty(smem + kAt.empty);
-      unsigned to = smem + kAt.stages + ring.slot * config.stage_bytes();
+      const unsigned to = smem + kAt.stages + ring.slot * config.stage_bytes();
       const unsigned full = ring.barrier(smem + kAt.full);
       ptx::mbarrier_arrive_expect_if(full, bytes, mine);
 #pragma unroll
-      for (int i = 0; i < config.tile_rows() / config.kBlock; ++i, to += config.block_bytes())
-        ptx::load_rows_if(to, &maps.dy, config.first_filter(part.tile) + i * config.kBlock, pixel, full,
+      for (int i = 0; i < config.tile_rows() / config.kBlock; ++i)
+        ptx::load_rows_if(to + config.input_bytes() + i * config.block_bytes(), &maps.dy,
+                          config.first_filter(part.tile) + i * config.kBlock, pixel, full,
                           mine && i < filter_blocks);
 #pragma unroll
-      for (int i = 0; i < kBlocks; ++i, to += config.block_bytes()) {
+      for (int i = 0; i < kBlocks; ++i) {
         const bool loads = mine && i < column_blocks;
+        const unsigned there = to + i * config.block_bytes();
         const WeightGradientHalfSm90::Reach& at = reach[i];
         if constexpr (config.pointwise())
-          ptx::load_rows_if(to, &maps.x, at.channel, pixel, full, loads);
+          ptx::load_rows_if(there, &maps.x, at.channel, pixel, full, loads);
         else if constexpr (config.conv.has_depth())
-          ptx::load_frame_pixels_if(to, &maps.x, at.channel, first.column, first.row, first.frame,
+          ptx::load_frame_pixels_if(there, &maps.x, at.channel, first.column, first.row, first.frame,
                                     first.image, at.columns, at.rows, at.frames, full, loads);
         else
-          ptx::load_pixels_if(to, &maps.x, at.channel, first.column, first.row, first.image, at.columns,
+          ptx::load_pixels_if(there, &maps.x, at.channel, first.column, first.row, first.image, at.columns,
                               at.rows, full, loads);
       }
       ring.next();
@@ -190,10 +192,10 @@ __device__ void load_anywhere(const unsigned short* __restrict__ x, const unsign
       const unsigned to = smem + kAt.stages + ring.slot * config.stage_bytes();
 #pragma unroll 1
       for (int i = thread; i < config.stage_bytes() / 16; i += 128) {
-        const bool of_x = 16 * i >= config.gradient_bytes();
+        const bool of_x = 16 * i < config.input_bytes();
         constexpr int kInputPieces = config.window > 0 ? config.input_row_bytes() / 16 : 8;  // of a row
         const int pieces = of_x ? kInputPieces : 8, piece = i % pieces;
-        const int at_row = (i - (of_x ? config.gradient_bytes() / 16 : 0)) / pieces;
+        const int at_row = (i - (of_x ? 0 : config.input_bytes() / 16)) / pieces;
         unsigned words[4] = {0, 0, 0, 0};
         if constexpr (config.window > 0) {
           const int block = of_x ? 0 : at_row / config.positions();

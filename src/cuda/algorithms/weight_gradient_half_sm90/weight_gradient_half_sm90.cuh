@@ -8,7 +8,7 @@
 // further on: nine times less to copy for a filter of 3x3, where strides and dilations are 1. Of few channels
 // a position has 32, so that no product of 64 is half idle.
 //
-//   stage     [64 filters][pixels] ...  [64 columns][pixels] ...     dy, and x at as many taps as there are
+//   stage     [64 columns][pixels] ...  [64 filters][pixels] ...     x at as many taps as there are, and dy
 //   consumer  row_blocks x 64 filters x columns, in registers
 //
 // A block has one warpgroup that loads into a ring of stages, and others that multiply from there, each with
@@ -38,11 +38,11 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, RowSums<config>& ro
   constexpr bool kBf16 = config.conv.x_type == ElementType::bf16;
   constexpr unsigned kStep = config.block_bytes() / 16, kSixteen = 2048 / 16;
   const unsigned long long rows = ptx::wgmma_descriptor_turned(
-      (smem + kAt.stages + first_row / config.kBlock * config.block_bytes()) / 16, kStep);
+      (smem + kAt.stages + config.input_bytes() + first_row / config.kBlock * config.block_bytes()) / 16,
+      kStep);
   constexpr unsigned kColumnSixteen = config.is_narrow() ? kSixteen / 2 : kSixteen;
   const unsigned long long columns = ptx::wgmma_descriptor_turned<config.is_narrow()>(
-      (smem + kAt.stages + config.gradient_bytes() + config.columns_at(column_group)) / 16,
-      config.column_step() / 16);
+      (smem + kAt.stages + config.columns_at(column_group)) / 16, config.column_step() / 16);
   const unsigned long long ones = ptx::wgmma_descriptor_turned((smem + kAt.ones) / 16, kStep);
   const bool first_lane = threadIdx.x % 32 == 0;
   unsigned empty = ring.barrier(smem + kAt.empty);  // of stages that the products before read

@@ -122,7 +122,8 @@ class WeightGradientPlanes final : public KernelAlgorithmOf<WeightGradientPlanes
   LaunchPlan launch(const WeightGradientPlanesSm80& kernel, const DeviceInfo& device) const override {
     LaunchPlan plan = plan_of(kernel, {.flagged = false}, device,
                               {static_cast<unsigned>(kernel.all_blocks())}, sums_arguments());
-    add_up_behind(plan, kernel.partial_words(), blocks_of_fours(kernel.rank_fours()), kAddThreads);
+    add_up_behind(plan, kernel.partial_words(), blocks_of_fours(kernel.rank_fours(), kernel.split),
+                  kAddThreads);
     return plan;
   }
   TileWork counted(const WeightGradientPlanesSm80& kernel) const override { return work_of(kernel); }

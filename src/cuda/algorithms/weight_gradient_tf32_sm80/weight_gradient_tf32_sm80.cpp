@@ -150,7 +150,8 @@ class WeightGradientTf32 final : public KernelAlgorithmOf<WeightGradientTf32Sm80
   LaunchPlan launch(const WeightGradientTf32Sm80& kernel, const DeviceInfo& device) const override {
     LaunchPlan plan = plan_of(kernel, {.flagged = false}, device,
                               {static_cast<unsigned>(kernel.all_blocks())}, sums_arguments());
-    add_up_behind(plan, kernel.partial_words(), blocks_of_fours(kernel.rank_fours()), kAddThreads);
+    add_up_behind(plan, kernel.partial_words(), blocks_of_fours(kernel.rank_fours(), kernel.split),
+                  kAddThreads);
     return plan;
   }
   TileWork counted(const WeightGradientTf32Sm80& kernel) const override { return work_of(kernel); }
