@@ -4,6 +4,7 @@ import pytest
 from torch_support import torch
 
 import convtune.torch.backend
+from convtune.torch.graph.operators.rows import row_mean
 
 nn, F, aten = torch.nn, torch.nn.functional, torch.ops.aten
 
@@ -63,7 +64,7 @@ def graph_of(monkeypatch):
 @pytest.mark.parametrize("before, behind", [(1, 1), (2, 1), (1, 3)])  # at one end alone they are a convolution's cache
 def test_ends_are_repeated_before_a_norm(before, behind, last, graph_of):
     targets = graph_of(lambda x: ends(normed(x), before, behind), last=last, taps=before + behind + 1)
-    assert aten.replication_pad3d.default in targets
+    assert aten._unsafe_index.Tensor in targets and row_mean in targets and aten.mean.dim not in targets
     assert aten.cat.default not in targets and aten.repeat.default not in targets and aten.slice.Tensor not in targets
 
 
@@ -96,8 +97,20 @@ def rows_of_frames(x):
      lambda x: ends(x), lambda x: ends(F.silu(x)), lambda x: ends(normed(x).flip(2)), lambda x: ends(normed(x).cumsum(2))],
 )  # fmt: skip
 def test_others_stay(between, graph_of):
-    assert aten.replication_pad3d.default not in graph_of(between)
+    assert aten._unsafe_index.Tensor not in graph_of(between)
 
 
 def test_one_frame_is_first_and_last(graph_of):
     graph_of(lambda x: ends(normed(x)), frames=1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_means_of_rows(dtype):
+    x = torch.rand(3, 4, 37).to(dtype)
+    assert torch.equal(row_mean(x), x.mean(-1, keepdim=True))
+    torch.library.opcheck(row_mean, (x,), test_utils=("test_schema", "test_faketensor"))
+    torch._dynamo.reset()
+    from convtune.torch.graph.operators.rows import install
+
+    install()
+    torch.testing.assert_close(torch.compile(lambda x: row_mean(x * 2) + x, fullgraph=True)(x), row_mean(x * 2) + x)

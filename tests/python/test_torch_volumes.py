@@ -131,3 +131,21 @@ def test_joined_and_padded_volumes_are_joined_last(monkeypatch):
     traced.recompile()
     (cat,) = traced.graph.find_nodes(op="call_function", target=aten.cat.default)
     assert cat.args[1] == 1 and torch.equal(traced(x), run(x))
+
+
+@pytest.mark.parametrize("weight, last", [(LAST, True), (WEIGHT, False)])
+def test_pytorchs_own_convolutions_read_so_too(weight, last):
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    def run(x, weight):
+        return torch.conv3d(F.pad(torch.cat([x[:, :, :1], x], 2), (1, 1, 1, 1, 2, 0), mode="replicate"), weight)
+
+    x = (torch.rand(1, 8, 3, 4, 5) - 0.5).to(torch.bfloat16)
+    traced = make_fx(run, tracing_mode="fake")(x, weight)
+    joined.join_channels_last(traced.graph)
+    joined.pad_as_they_are(traced.graph)
+    traced.recompile()
+    (cat,) = traced.graph.find_nodes(op="call_function", target=aten.cat.default)
+    pads = traced.graph.find_nodes(op="call_function", target=aten.replication_pad3d.default)
+    assert (cat.args[1] == 1) is last and (not pads) is last
+    torch.testing.assert_close(traced(x, weight), run(x, weight), rtol=2e-2, atol=2e-2)

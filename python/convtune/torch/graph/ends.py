@@ -1,7 +1,7 @@
 """Frames that a graph repeats at a video's ends behind a norm, as layers of video decoders do before they convolve: repeated before it.
 
     y = silu(norm(x));  cat([y[:, :, :1], y, y[:, :, -1:]], 2)    # inductor: the norm, and a kernel for each end
-    silu(norm(replication_pad3d(x, ends)))                        # one kernel, which reads a frame again
+    silu(norm(x[:, :, [0, *range(frames), frames - 1]]))          # one kernel, which reads a frame again
 
 docs/decisions/0179-ends-before-norms.md has the numbers.
 """
@@ -14,6 +14,7 @@ import torch
 from torch.fx import Graph, Node
 
 from ..packed import conv2d_packed, conv3d_packed
+from .operators.rows import row_mean
 
 __all__ = ["repeat_ends_first"]
 
@@ -142,11 +143,20 @@ def _made(joined: Node, x: Node, order: list[Node], ends: tuple[int, int]) -> No
             node.meta["val"] = target(*value[0], **value[1])
         return node
 
+    def is_of_rows(node: Node) -> bool:
+        args: Any = node.args
+        value = args[0].meta["val"]
+        return node.target is aten.mean.dim and list(args[1]) in ([-1], [value.dim() - 1]) and value.dtype is torch.float32
+
+    value, (before, behind) = x.meta["val"], ends
     with graph.inserting_before(joined):
-        made[x] = call(aten.replication_pad3d.default, (x, [0, 0, 0, 0, *ends]), {})
+        own = {"device": value.device, "dtype": torch.int64}
+        frames = call(aten.arange.start, (-before, value.shape[_FRAMES] + behind), own)
+        frames = call(aten.clamp.default, (frames, 0, value.shape[_FRAMES] - 1), {})
+        made[x] = call(aten._unsafe_index.Tensor, (x, [None, None, frames]), {})
         for node in order:
             args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda one: made.get(one, one))
-            made[node] = call(node.target, args, kwargs)
+            made[node] = call(row_mean, args[:1], {}) if is_of_rows(node) else call(node.target, args, kwargs)
     return made[order[-1]]
 
 

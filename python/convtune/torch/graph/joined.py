@@ -22,13 +22,17 @@ def _reads_channels_last(user: Node, joined: Node) -> bool:
     """`joined` as x alone, also by way of its padding."""
     if user.target in _GATHERS and user.args[0] is joined:
         return bool(user.users) and all(_reads_channels_last(one, user) for one in user.users)
+    if user.target is aten.convolution.default:  # one that PyTorch computes faster, and lays x out as its weight lies
+        weight = user.args[1].meta["val"]
+        lies = weight.dim() == 5 and weight.is_contiguous(memory_format=torch.channels_last_3d) and not weight.is_contiguous()
+        return bool(lies and not user.args[6] and user.args[0] is joined)
     if user.target not in (conv2d_packed, conv3d_packed):
         return False
     return layout_of(user.args[-1]) == "nhwc" and user.args[0] is joined and user.args.count(joined) == 1
 
 
 def join_channels_last(graph: Graph) -> None:
-    """Concatenations that packed convolutions alone read, channels last, become ones of NDHWC tensors, in NDHWC. Of NCDHW tensors
+    """Concatenations that convolutions alone read, channels last, become ones of NDHWC tensors, in NDHWC. Of NCDHW tensors
     inductor lays what it joins as NCDHW, whichever way the pieces lie, and copies it for the convolution."""
     for joined in graph.find_nodes(op="call_function", target=aten.cat.default):
         pieces, axis = (*joined.args, 0)[:2]

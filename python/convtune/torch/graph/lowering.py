@@ -27,6 +27,7 @@ from ..packed import conv2d_packed, fields_of, layout_of, output_shape, planned
 from ..pairs import pair1d_packed, pair_of, planned_pair
 from ..run import Planned
 from .operators.snakes import bound_snake, snake1d
+from .operators import rows
 
 __all__ = ["bound", "bound_pair", "bound_snake", "install"]
 
@@ -85,6 +86,7 @@ def _dense(size: Any, layout: str) -> list[Any]:
 @cache
 def install() -> None:
     """Inductor compiles the operator so from now on, where it is C++'s (docs/decisions/0047-the-operator-in-cpp.md)."""
+    rows.install()
     if not is_native:
         return
     from torch._inductor import ir, lowering
