@@ -3,7 +3,7 @@
     python bench/gpu/memcheck.py OUT SECONDS [--pairs FILE] [--configs 2] [--target h200] [--jobs 7]
 
 `convtune` is the one on PATH. Kernels are compiled first, without the tool, which would watch the compiler. A run that its
-limit ends counts as bad. Status 1 where one is bad. 41 problems and 63 random gradients take about four minutes on 14 processors.
+limit ends counts as bad. Status 1 where one is bad. 45 problems and 63 random gradients take about four minutes on 14 processors.
 """
 
 import argparse
