@@ -1,6 +1,8 @@
 """Snakes that overlap: the kernel beside double precision (on a CPU by Triton's interpreter), which Snakes of a graph become one, and
 what they give. The kernel of graphs here is PyTorch's, on the CPU."""
 
+import copy
+
 import pytest
 from torch_pairs import Leaky, Snake, Unit, kernels, rows  # noqa: F401  (a fixture)
 from torch_support import count, on_gpu, run_in_the_interpreter, torch
@@ -134,7 +136,7 @@ def test_bits_on_a_gpu():
     x = torch.randn(1, 256, 64, device="cuda").bfloat16()
     fast = graphed.Graphed(model, (x,), (), {"convtune.force": True}, whole=False)
     with torch.no_grad():
-        y, exact = fast(x).clone(), model.double()(x.double())
+        y, exact = fast(x).clone(), copy.deepcopy(model).double()(x.double())  # the model itself is the graph's
         assert float((y.double() - exact).norm() / exact.norm()) < 0.02
         for _ in range(20):
             assert torch.equal(fast(x), y)
