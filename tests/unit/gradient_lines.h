@@ -79,6 +79,9 @@ inline std::vector<const char*> gradient_lines() {
       "g3mb1ic48ih9iw11oc48kh3ph2dh1 layout=nhwc dir=bwd_w",
       "g2mb2ic64ih8oc128kh3ph1 layout=nhwc dir=bwd_w",
       "mb2ic24ih9oc40kh3kw2ph1 layout=nhwc dir=bwd_w",
+      // Windows of three taps: 32 channels at each, of many parts.
+      "mb1ic32ih18oc80kh1kw3ph0pw1 layout=nhwc dir=bwd_w",
+      "mb1ic32ih18oc80kh3kw1ph1pw0 layout=nhwc dir=bwd_w",
       // First layers of volumes, whose frames are channels: of four and of six, by strides, dilated over
       // time,
       // and converted.

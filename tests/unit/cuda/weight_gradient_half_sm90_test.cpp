@@ -65,6 +65,18 @@ TEST(WeightGradientHalfSm90, HasNarrowWindowsOfFewChannels) {
   EXPECT_FALSE(narrow("mb64ic64ih56oc64kh3ph1"));
 }
 
+// A block of the second kernel adds up filters of one tile, of windows of three taps, too.
+TEST(WeightGradientHalfSm90, AddsUpFiltersOfOneTile) {
+  for (const char* text : {"mb1ic32ih56oc384kh1kw3ph0pw1", "mb1ic32ih56oc384kh3kw1ph1pw0",
+                           "mb1ic96ih56oc384kh1kw3ph0pw1", "mb1ic96ih56oc384kh3kw1ph1pw0"}) {
+    const ConvProblem problem = half(text);
+    for (const Config& config : algorithm().candidates(problem, gpu())) {
+      const auto a = kernel_of<WeightGradientHalfSm90>(problem, config);
+      EXPECT_EQ(a.kBlock % a.added_filters(), 0) << text << " with " << to_string(config);
+    }
+  }
+}
+
 // Columns of a window overlap. compute-sanitizer counts their bytes one behind the other, and says that they
 // are read behind shared memory where a stage is not as long.
 TEST(WeightGradientHalfSm90, ReadsWithinAStageHoweverItIsCounted) {
@@ -110,7 +122,7 @@ TEST(WeightGradientHalfSm90, RefusesForeignConfigs) {
 TEST(WeightGradientHalfSm90, CompilesAsPlanned) {
   std::vector<PlannedKernel> kernels;
   for (const char* text : {kWide, "mb64ic64ih56oc64kh3ph1", "mb64ic512ih7oc512kh3ph1",
-                           "ic32id128ih128iw128oc32kd3kh3kw3pd1ph1pw1"}) {
+                           "ic32id128ih128iw128oc32kd3kh3kw3pd1ph1pw1", "mb1ic32ih56oc384kh1kw3ph0pw1"}) {
     const ConvProblem problem = half(text);
     kernels.push_back({problem, algorithm().candidates(problem, gpu()).front()});
   }

@@ -316,9 +316,12 @@ struct WeightGradientHalfSm90 {
   // Filters that a block of the second kernel adds up: of tiles with few parts so many that a thread has some
   // loads under way, while there are blocks for all of a GPU.
   constexpr int added_filters() const {
-    if (adders() > 1) return greater(added_at_once() / added_taps(), kAddedTogether);
+    int some = adders() > 1 ? kAddedTogether : 1;  // a power of 2, so that they are of one tile
+    if (adders() > 1) {
+      while (2 * some * added_taps() <= added_at_once()) some *= 2;
+      return some;
+    }
     const long long all = whole > 0 ? 1LL * split_tiles() * tile_rows() : 1LL * conv.k * channel_blocks();
-    int some = 1;
     while (2 * some * block_channels() * added_taps() <= kMostAdded && all >= 2 * some * kLeastAddBlocks)
       some *= 2;
     return some;
