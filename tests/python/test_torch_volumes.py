@@ -75,6 +75,61 @@ def test_what_asks_for_strides(clones_of):
     assert clones_of(lambda x: convolved(torch.as_strided(convolved(x).contiguous(), (2, 8, 3, 4, 5), (480, 60, 20, 5, 1)))) > 0
 
 
+def frames_of_x(x):
+    y = x[:, :, :2].contiguous()
+    return convolved(F.silu(F.group_norm(y, 4))).mean(), y.flatten(2)
+
+
+def written_behind(x):
+    found = frames_of_x(x)
+    x.mul_(2)
+    return found
+
+
+def volume_written_behind(x):
+    y = x[:, :, 1:].contiguous()
+    mean = convolved(F.silu(F.group_norm(y, 4))).mean()
+    x.mul_(2)
+    return mean, y[:, :, 1:].contiguous(memory_format=torch.channels_last_3d)
+
+
+def beside_its_copy(x):
+    x = convolved(x)
+    y = x.contiguous()
+    return x, convolved(F.silu(F.group_norm(y, 4))).mean(), y.flatten(2)
+
+
+def part_of_its_copy(x):
+    x = convolved(x)
+    y = x.contiguous()
+    return x, convolved(F.silu(F.group_norm(y, 4))).mean(), y[:, :, 1:].contiguous(memory_format=torch.channels_last_3d)
+
+
+VIEWED = [
+    frames_of_x, written_behind, volume_written_behind, beside_its_copy, part_of_its_copy,
+    lambda x: (block(x).mean(), convolved(x).contiguous().flatten(2)),
+    lambda x: (block(x).mean(), convolved(x).contiguous()[0]),
+    lambda x: (block(x).mean(), convolved(x).contiguous()[:, :, 0]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("images", [1, 2])
+@pytest.mark.parametrize("run", VIEWED)
+def test_views_of_copies_as_answers(run, images, monkeypatch):
+    """They lie as PyTorch's do, in memory that no input and no other answer has."""
+    monkeypatch.setattr(volumes, "_DEVICES", ("cpu",))
+    torch._dynamo.reset()
+    x = (torch.rand(images, 8, 3, 4, 5, generator=torch.Generator().manual_seed(2)) - 0.5).to(torch.bfloat16)
+    theirs, own = (x.contiguous(memory_format=torch.channels_last_3d).clone() for _ in range(2))
+    with torch.no_grad():
+        expected, got = run(theirs), torch.compile(run, backend=capture.captured, fullgraph=True)(own)
+    torch._dynamo.reset()
+    torch.testing.assert_close((*got, own), (*expected, theirs), rtol=2e-2, atol=2e-2)
+    assert [one.stride() for one in got] == [one.stride() for one in expected]
+    memory = [one.untyped_storage().data_ptr() for one in (*got, own)]
+    assert len(set(memory)) == len(memory)
+
+
 def test_a_copy_is_written_alone(clones_of):
     def run(x):
         x = convolved(x)

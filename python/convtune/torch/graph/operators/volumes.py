@@ -60,17 +60,23 @@ def lies_as_asked(module: GraphModule, traced: Graph) -> bool:
 
     def strides(one: Any) -> Any:
         value = one.meta.get("example_value", one.meta.get("val")) if isinstance(one, Node) else None
-        return value.stride() if isinstance(value, Tensor) and value.dim() == 5 else None
+        return value.stride() if isinstance(value, Tensor) else None
 
     return [strides(one) for one in outputs(module.graph)] == [strides(one) for one in outputs(traced)]
 
 
 def without_copies(graph: Graph) -> None:
-    """Takes copies that lie as what they are of out of a graph without mutation; what is an output itself stays."""
-    ends = set(graph.find_nodes(op="output"))
+    """Takes copies that lie as what they are of out of a graph without mutation. A copy in whose memory an output lies stays: the
+    output would lie in what was copied, an input or another output, and whoever writes to one writes to both."""
+
+    def memory(node: Node) -> int:
+        return node.meta["val"].untyped_storage()._cdata  # type: ignore[no-any-return]
+
+    (end,) = graph.find_nodes(op="output")
+    given = {memory(one) for one in end.all_input_nodes if isinstance(one.meta.get("val"), Tensor)}
     for node in graph.find_nodes(op="call_function", target=aten.clone.default):
         x: Any = node.args[0]
-        if node.kwargs or ends.intersection(node.users) or x.op != "call_function":
+        if node.kwargs or memory(node) in given or x.op != "call_function":
             continue
         if node.meta["val"].dim() == 5 and node.meta["val"].stride() == x.meta["val"].stride():
             node.replace_all_uses_with(x)
