@@ -104,13 +104,33 @@ def test_one_frame_is_first_and_last(graph_of):
     graph_of(lambda x: ends(normed(x)), frames=1)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_means_of_rows(dtype):
+@pytest.fixture
+def reductions(monkeypatch):
+    """The reductions that inductor makes kernels of."""
+    from torch._inductor import graph, ir
+
+    from convtune.torch.graph.operators.rows import install
+
+    found, own = [], graph.GraphLowering.codegen
+
+    def noted(self):
+        found.extend(one.data for one in self.buffers if isinstance(getattr(one, "data", None), ir.Reduction))
+        return own(self)
+
+    torch._dynamo.reset()
+    install()
+    monkeypatch.setattr(graph.GraphLowering, "codegen", noted)
+    with torch._inductor.config.patch(fx_graph_cache=False), torch._functorch.config.patch(enable_autograd_cache=False):
+        yield found
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_means_of_rows(dtype, reductions):
+    from torch._inductor.runtime.hints import ReductionHint
+
     x = torch.rand(3, 4, 37).to(dtype)
     assert torch.equal(row_mean(x), x.mean(-1, keepdim=True))
     torch.library.opcheck(row_mean, (x,), test_utils=("test_schema", "test_faketensor"))
-    torch._dynamo.reset()
-    from convtune.torch.graph.operators.rows import install
-
-    install()
     torch.testing.assert_close(torch.compile(lambda x: row_mean(x * 2) + x, fullgraph=True)(x), row_mean(x * 2) + x)
+    assert [one.reduction_hint for one in reductions] == [ReductionHint.INNER]
