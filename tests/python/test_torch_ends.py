@@ -134,3 +134,9 @@ def test_means_of_rows(dtype, reductions):
     torch.library.opcheck(row_mean, (x,), test_utils=("test_schema", "test_faketensor"))
     torch.testing.assert_close(torch.compile(lambda x: row_mean(x * 2) + x, fullgraph=True)(x), row_mean(x * 2) + x)
     assert [one.reduction_hint for one in reductions] == [ReductionHint.INNER]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_means_of_rows_are_summed_in_float32(dtype, reductions):
+    x = torch.full((2, 3, 4096), 30.0, dtype=dtype)  # sums to 122,880, more than float16 has
+    assert torch.equal(torch.compile(lambda x: row_mean(x), fullgraph=True)(x), x.mean(-1, keepdim=True))

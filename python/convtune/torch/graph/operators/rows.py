@@ -36,9 +36,11 @@ def install() -> None:
 
     @lowering.register_lowering(row_mean, type_promotion_kind=None)  # type: ignore[untyped-decorator, unused-ignore]
     def lowered(x: Any) -> Any:
-        count = x.get_size()[-1]
+        count, own = x.get_size()[-1], x.get_dtype()
+        if own in (torch.float16, torch.bfloat16):  # summed as PyTorch does, where float16 would have no such number
+            x = lowering.to_dtype(x, torch.float32)
         total = lowering.lowerings[aten.sum.dim_IntList](x, [-1], True)
         reduction = getattr(getattr(total.data, "data", None), "data", None)
         if isinstance(reduction, ir.Reduction):
             object.__setattr__(reduction, "reduction_hint", ReductionHint.INNER)
-        return lowering.lowerings[aten.div.Tensor](total, count)
+        return lowering.to_dtype(lowering.lowerings[aten.div.Tensor](total, count), own)
