@@ -104,6 +104,15 @@ def test_one_frame_is_first_and_last(graph_of):
     graph_of(lambda x: ends(normed(x)), frames=1)
 
 
+def test_means_in_another_type_stay(graph_of):
+    def in_double(x):
+        rows = x.movedim(1, -1)
+        return ends((rows * torch.rsqrt(rows.pow(2).mean(-1, keepdim=True, dtype=torch.float64) + 1e-6)).float().movedim(-1, 1))
+
+    targets = graph_of(in_double)
+    assert aten._unsafe_index.Tensor in targets and aten.mean.dim in targets and row_mean not in targets
+
+
 @pytest.fixture
 def reductions(monkeypatch):
     """The reductions that inductor makes kernels of."""

@@ -145,8 +145,10 @@ def _made(joined: Node, x: Node, order: list[Node], ends: tuple[int, int]) -> No
 
     def is_of_rows(node: Node) -> bool:
         args: Any = node.args
+        if node.target is not aten.mean.dim or node.kwargs:  # the mean in another type
+            return False
         value = args[0].meta["val"]
-        return node.target is aten.mean.dim and list(args[1]) in ([-1], [value.dim() - 1]) and value.dtype is torch.float32
+        return list(args[1]) in ([-1], [value.dim() - 1]) and value.dtype is torch.float32
 
     value, (before, behind) = x.meta["val"], ends
     with graph.inserting_before(joined):
