@@ -310,5 +310,9 @@ void cluster_sync() {
 unsigned cluster_rank() {
   return current->of->rank;
 }
+void check_lives(unsigned address) {
+  if (cluster->blocks[address / kWindow].live == 0)
+    fail("shared address %u is of a block that has ended", address);
+}
 
 }  // namespace host_gpu

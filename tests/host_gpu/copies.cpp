@@ -17,8 +17,7 @@ static_assert(sizeof(Mbarrier) == 8);
 
 Mbarrier& mbarrier_at(unsigned address) {
   auto& barrier = *reinterpret_cast<Mbarrier*>(at(address, 8, 8));
-  if (cluster->blocks[address / kWindow].live == 0)
-    fail("shared address %u is of a block that has ended", address);
+  check_lives(address);
   if (barrier.magic != Mbarrier::kMagic) fail("there is no mbarrier at shared address %u", address);
   return barrier;
 }

@@ -48,6 +48,7 @@ void cluster_arrive(bool tells);
 void cluster_wait();
 void cluster_sync();
 unsigned cluster_rank();
+void check_lives(unsigned address);  // fails where it is of a block that has ended
 // Registers of a warp's threads from here on. A block has as many as its launch gave; who takes more than
 // others have left waits.
 void leave_registers(unsigned count);

@@ -18,6 +18,7 @@ inline void mbarrier_arrive_there_if(unsigned barrier, bool arrives) {
   if (arrives) host_gpu::mbarrier_arrive(barrier);
 }
 inline float ld_shared_there(unsigned from) {
+  host_gpu::check_lives(from);
   return host_gpu::load<float>(from);
 }
 inline void bulk_copy_to_all_if(unsigned to, const void* from, unsigned bytes, unsigned barrier,
