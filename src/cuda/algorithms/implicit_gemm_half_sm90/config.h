@@ -161,7 +161,7 @@ struct ImplicitGemmHalfSm90 {
   }
   constexpr int stage_bytes() const { return input_bytes() + weight_bytes(); }
 
-  // ---- Sums on their way: 16 pixels of a warp, 64 filters at a time, in pieces of 16 bytes. They are
+  // ---- Sums on their way: 16 pixels of a warp, up to 64 filters at a time, in pieces of 16 bytes. They are
   // exchanged so that no two threads meet at a bank, neither 4 pixels of 8 filters nor 1 of 64 ----
   static constexpr int kStoredFilters = 64, kStagingBytes = 16 * 4 * kStoredFilters;
   static constexpr int staged_at(int row, int column) {

@@ -151,8 +151,8 @@ struct Part {
   }
 };
 
-// Stores what a warp stores of its tile: parts of kStoredFilters filters of each of its row blocks, one after
-// the other. `first_pixel` and `first_filter` are the warp's own; the tile's group ends at `end_filter`.
+// Stores what a warp stores of its tile: parts of stored_filters() of each of its row blocks, one after the
+// other. `first_pixel` and `first_filter` are the warp's own; the tile's group ends at `end_filter`.
 template <ImplicitGemmHalfSm90 config>
 struct Store {
   static constexpr int kParts = config.parts(), kAll = config.row_blocks * kParts;

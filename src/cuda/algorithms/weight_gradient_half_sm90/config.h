@@ -112,7 +112,7 @@ struct WeightGradientHalfSm90 {
   constexpr int row_tiles() const { return ceil_div(conv.k, tile_rows()); }
   constexpr int tiles() const { return row_tiles() * column_tiles(); }
   constexpr int first_filter(int tile) const { return tile / column_tiles() * tile_rows(); }
-  // Lists of 64 columns: without a window all are one, else a tile has those of all taps of a frame.
+  // Lists of blocks of columns: without a window all are one, else a tile has those of all taps of a frame.
   constexpr int first_block(int tile) const {
     return tile % column_tiles() * (window > 0 ? 1 : tile_blocks());
   }
@@ -169,7 +169,7 @@ struct WeightGradientHalfSm90 {
   struct Reach {
     int channel, frames, rows, columns;  // the first channel, and how far behind the first tap
   };
-  constexpr Reach reach(int block) const {  // of 64 columns
+  constexpr Reach reach(int block) const {  // of 64 columns; without a window
     const int tap = block / channel_blocks();
     return {block % channel_blocks() * kBlock, tap / (conv.r * conv.s) * conv.dilation_d,
             tap / conv.s % conv.r * conv.dilation_h, tap % conv.s * conv.dilation_w};
@@ -293,8 +293,8 @@ struct WeightGradientHalfSm90 {
   }
   constexpr long long smem_bytes() const { return smem().end; }
 
-  // ---- The second kernel: a block adds up some filters' gradients of 64 channels at some taps, each of four
-  // channels by so many threads as leave a thread few places to go through ----
+  // ---- The second kernel: a block adds up some filters' gradients of a block of channels at some taps,
+  // each of four channels by so many threads as leave a thread few places to go through ----
   static constexpr int kPlacesOfThread = 8, kMostAdders = 16, kMostTaps = 128;
   static constexpr int kMostAdded = 4096, kLeastAddBlocks = 512;
   constexpr int most_sharers() const {

@@ -217,11 +217,11 @@ class WeightGradientHalf : public KernelAlgorithmOf<WeightGradientHalfSm90> {
   Support takes_kernel(const WeightGradientHalfSm90& kernel, const DeviceInfo&) const override {
     if (kernel.valid(sm90_smem_per_block())) return Support::yes();
     return Support::no(fmt::format(
-        "columns a multiple of 64; 32, 64 or 128 pixels; a window for strides and dilations of 1 and "
-        "filters of up to 3 rows, with a column_group for each, 64 or 32 columns for each tap of a row, and "
-        "64 pixels; at most 3 warpgroups, and 128 sums of a "
-        "thread (96 with 3 warpgroups); stages 2 to {}; whole tiles with a window and filters of one frame, "
-        "at most {}; at most {} blocks, as many as there are whole tiles, or else chunks of pixels; "
+        "columns a multiple of 64 or, with a window, of 32; 32, 64 or 128 pixels; a window for strides and "
+        "dilations of 1 and filters of up to 3 rows, with a column_group for each, 64 or 32 columns for each "
+        "tap of a row, and 64 pixels; at most 3 warpgroups, and 128 sums of a thread (96 with 3 warpgroups); "
+        "stages 2 to {}; whole tiles with a window and filters of one frame, at most {}; at most {} blocks, "
+        "as many as there are whole tiles, or else chunks of pixels; "
         "partial sums of at most {} bytes where blocks share tiles; and {} bytes of shared memory",
         kMostWgradStages, kernel.tiles(),
         kernel.whole > 0 ? static_cast<long long>(kernel.whole) : kernel.work(), kMostPartialBytes,
