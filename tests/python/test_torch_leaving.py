@@ -6,7 +6,7 @@ import subprocess
 import types
 
 import pytest
-from torch_support import torch
+import torch_support  # noqa: F401  (skips where PyTorch is not installed)
 
 from convtune.torch import leaving
 
@@ -60,7 +60,7 @@ def test_nobody_is_asked_for_a_pool(pool):
     from torch._inductor.async_compile import AsyncCompile
 
     leaving.leave_quietly()
-    assert not AsyncCompile.process_pool.cache_info().currsize and torch is not None
+    assert not AsyncCompile.process_pool.cache_info().currsize
 
 
 def test_where_nothing_is_known_of_children_they_end_as_ever(pool, monkeypatch):

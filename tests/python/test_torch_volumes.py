@@ -188,7 +188,11 @@ def test_joined_and_padded_volumes_are_joined_last(monkeypatch):
     assert cat.args[1] == 1 and torch.equal(traced(x), run(x))
 
 
-@pytest.mark.parametrize("weight, last", [(LAST, True), (WEIGHT, False)])
+ONE = torch.empty(8, 8, 1, 1, 1, dtype=torch.bfloat16).copy_(LAST[:, :, 1:2, 1:2, 1:2])  # one tap, whose strides alone say how it lies
+ONE_LAST = torch.empty_strided((8, 8, 1, 1, 1), (8, 1, 8, 8, 8), dtype=torch.bfloat16).copy_(ONE)
+
+
+@pytest.mark.parametrize("weight, last", [(LAST, True), (WEIGHT, False), (ONE_LAST, True), (ONE, False)])
 def test_pytorchs_own_convolutions_read_so_too(weight, last):
     from torch.fx.experimental.proxy_tensor import make_fx
 

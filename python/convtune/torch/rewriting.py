@@ -114,8 +114,8 @@ class Rewritten:
         read, own = self.read, [inputs[at] for at in self.read]
         apart = None
         try:
-            if beside and (taken := take_snakes(self.graph, own)):
-                _log.info("%d Snakes are kernels that overlap", taken)
+            if beside and (snakes := take_snakes(self.graph, own)):
+                _log.info("%d Snakes are kernels that overlap", snakes)
         except Exception:
             _log.warning("Snakes of a graph stay inductor's: they could not be rewritten", exc_info=True)
         try:  # before the whole, which is what Dynamo is to know
@@ -130,11 +130,11 @@ class Rewritten:
         def call(*inputs: Any) -> Any:
             return graph(*[inputs[at] for at in read])
 
-        taken = graph if len(read) == len(inputs) else call
+        run = graph if len(read) == len(inputs) else call
         if self.folded is None:
-            return taken  # type: ignore[no-any-return]
+            return run  # type: ignore[no-any-return]
         index = max((one.get_device() for one in inputs if isinstance(one, Tensor)), default=-1)
-        fresh = refreshing(taken, self.original, self.folded, index >= 0 and self.may_run_twice)
+        fresh = refreshing(run, self.original, self.folded, index >= 0 and self.may_run_twice)
         planned_in_float32 = (isinstance(one, Packing) and one.fold.dtype is torch.float32 for one in self.folded.folds)
         return as_allowed(fresh, self.original, index) if any(planned_in_float32) else fresh
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
+from ..layout import wants_channels_last
 from ..packed import conv2d_packed, conv3d_packed, layout_of
 
 __all__ = ["join_channels_last", "pad_as_they_are"]
@@ -24,7 +25,8 @@ def _reads_channels_last(user: Node, joined: Node) -> bool:
         return bool(user.users) and all(_reads_channels_last(one, user) for one in user.users)
     if user.target is aten.convolution.default:  # one that PyTorch computes faster, and lays x out as its weight lies
         weight = user.args[1].meta["val"]
-        lies = weight.dim() == 5 and weight.is_contiguous(memory_format=torch.channels_last_3d) and not weight.is_contiguous()
+        one_way = weight.is_contiguous() and weight.shape[1] == 1  # one channel a group lies in both ways
+        lies = weight.dim() == 5 and wants_channels_last(weight) and not one_way
         return bool(lies and not user.args[6] and user.args[0] is joined)
     if user.target not in (conv2d_packed, conv3d_packed):
         return False
@@ -67,8 +69,8 @@ def _gathered(node: Node) -> Node:
 
 
 def pad_as_they_are(graph: Graph) -> None:
-    """Volumes in half precision that are padded with their edges for packed convolutions: inductor's own way of it is in float32, in which
-    it keeps what it does not compute twice, as frames that are joined."""
+    """Volumes in half precision that are padded with their edges for convolutions that read them channels last, packed ones or
+    PyTorch's own: inductor's own way of it is in float32, in which it keeps what it does not compute twice, as frames that are joined."""
     for padded in graph.find_nodes(op="call_function", target=aten.replication_pad3d.default):
         value = padded.args[0].meta["val"]
         whole = value.dim() == 5 and value.dtype in _HALF and all(type(size) is int for size in value.shape)
