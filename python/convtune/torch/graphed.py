@@ -33,6 +33,17 @@ _WARM_UP = 3  # calls before one is recorded: what compiles, and cuDNN's search
 _is_training: Any = attrgetter("training")
 
 
+def _guarded() -> AbstractContextManager[Any]:
+    """What is compiled within looks at each parameter's type in each call. Dynamo before 2.15 leaves that out where no dict of a module
+    has changed, as `parameter.data = ...` and `model.double()` change none, and then runs kernels of the old type."""
+    from torch._dynamo import config
+
+    of: Any = config
+    name = "skip_tensor_guards_with_matching_dict_tags"
+    made: AbstractContextManager[Any] = of.patch({name: False}) if hasattr(of, name) else contextlib.nullcontext()
+    return made
+
+
 class _Recording:
     """One call of `run` on `inputs` as a CUDA graph. Raises what PyTorch raises where it cannot be recorded."""
 
@@ -115,7 +126,7 @@ class Graphed:
             return pytree.tree_map_only(Tensor, Tensor.detach, self._recording.outputs)
 
     def _as_compiled(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        with torch.no_grad():
+        with torch.no_grad(), _guarded():
             return self._compiled(*args, **kwargs)
 
     def _settings_now(self) -> tuple[Any, ...]:
@@ -149,7 +160,7 @@ class Graphed:
         return run
 
     def _record(self) -> None:
-        with torch.inference_mode(False), torch.no_grad(), self._beside:
+        with torch.inference_mode(False), torch.no_grad(), _guarded(), self._beside:
             self._recording = _Recording(self._run(self._compiled), self._static)
         self._tensors = _Tensors(self._model)
 
@@ -179,7 +190,7 @@ class Graphed:
         """Keeps inductor's own graph, recorded the same way, where ours is not proven faster."""
         device = self._device
         theirs: Any = torch.compile(self._model)
-        with torch.inference_mode(False), torch.no_grad():
+        with torch.inference_mode(False), torch.no_grad(), _guarded():
             before = _Recording(self._run(theirs), self._static)
         outcome = _contest(before.replay, self._recording.replay, device)
         assert self.report is not None
