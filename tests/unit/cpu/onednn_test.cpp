@@ -300,7 +300,12 @@ TEST(OnednnFaults, OutputsOfPaddingAloneAreNotTheNewOnesInBf16) {
   const cpu::OnednnVersion v3{3, 2, 0, nullptr, 0};
   for (const char* found :
        {"mb0ic31id3ih1iw32oc1kd5kh4kw6sw2pd5ph4dd2dh2dw1 dtype=bf16 act=leaky_relu:0.75 pad_bottom=5",
-        "mb1ic217ih1iw46oc1kh3kw4sh5sw1ph5pw0dh2dw0 dtype=bf16 bias=0 residual=1 pad_bottom=1"})
+        "mb1ic217ih1iw46oc1kh3kw4sh5sw1ph5pw0dh2dw0 dtype=bf16 bias=0 residual=1 pad_bottom=1",
+        "g7mb1ic7ih2iw56oc42kh3sh2sw3ph4pw3dh2 dtype=bf16 pad_bottom=1",
+        "mb4ic5ih1iw7oc128kh3kw1sh2sw2ph3pw0dh1dw0 dtype=bf16 bias=0",
+        "g4mb4ic8ih2iw127oc24kh2kw1sh2sw1ph1pw0dh2dw0 dtype=bf16",
+        "g3ic3id1ih158iw30oc6kd2kh4kw2sd3sh3sw4pd2ph91dd2dh157 layout=nhwc dtype=bf16 bias=0 pad_back=1 "
+        "pad_bottom=226"})
     EXPECT_NE(cpu::onednn_fault(parse_problem(found), v3), "") << found;
   for (const char* right :
        {"ic8ih8oc8kh3ph3 dtype=bf16", "ic8ih8oc8kh3ph3 residual=1", "ic8ih8oc8kh3ph2 dtype=bf16 residual=1"})
