@@ -10,7 +10,7 @@ process' caches and --tune seconds of search, of which each graph has its share;
 folder, are all that "records" has.
 As many run at a time as there are --lanes, each on processors of its own and all on as many, so that seconds are to be compared; the GPU is
 shared. Models go in their order: long ones first, each with the ways that --ways has, or with its own: densenet121:cold+second has those
-whose names have one of these words. Seconds are from torch.compile to the first answer: what importing and making the model
+whose names have one of these words; densenet121:second:3 has three second processes of each, whatever --repeat says. Seconds are from torch.compile to the first answer: what importing and making the model
 take is left out; those by what they were spent on are of all of a model's graphs. Times of a call are medians, in turns, while all other
 processes are stopped, whose seconds do not count that, and no other program measures (turns.py): `us` of ten calls that follow each
 other, `waited_us` of one that is waited for, whose host's part depends on the processors that the process has. torchvision's names, timm's (hrnet_w18), yolo11s of ultralytics, and tiny;
@@ -185,8 +185,9 @@ def work(args):
 class Way:
     """One way of a model, and its process."""
 
-    def __init__(self, model, name, folder):
+    def __init__(self, model, name, folder, repeat):
         self.model, self.name, self.folder = model, name, Path(folder) / model / name.split(",")[0]
+        self.repeat = repeat if "second" in name else 1
         self.data = self.folder / "data"
         if name == "convtune, records":
             self.folder, self.data = self.folder.with_name("records"), self.folder.with_name("records") / "data"
@@ -212,7 +213,7 @@ class Way:
                    "--tune", str(args.tune / max(1, self.before.row["graphs"]) if self.name == "convtune, tuned" else 0)]  # fmt: skip
         if args.profile and "second" in self.name:
             command += ["--profile", f"{args.profile}.{self.model}.{self.name.split(',')[0]}"]
-        for _ in range(args.repeat if "second" in self.name else 1):
+        for _ in range(self.repeat):
             self.end()
             self.begin(command, args.deadline)
         if self.runs:
@@ -323,7 +324,7 @@ def lane(processors, models, rows, args, changed):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", default="hrnet_w18,yolo11s,densenet121,resnet50,mobilenet_v3_large", help="MODEL[:WORD+WORD], comma-separated")
+    parser.add_argument("--models", default="hrnet_w18,yolo11s,densenet121,resnet50,mobilenet_v3_large", help="MODEL[:WORD+WORD[:TIMES]], comma-separated")
     parser.add_argument("--ways", type=lambda text: text.split(";"), default=list(WAYS), metavar="WAY;WAY",
                         help="of those: " + "; ".join(WAYS))  # fmt: skip
     parser.add_argument("--batch", type=int, default=16)
@@ -347,8 +348,9 @@ def main():
     rows, changed = [], threading.Condition()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         models = []
-        for name, _, own in (one.partition(":") for one in args.models.split(",")):
-            models.append([Way(name, way, folder) for way in WAYS if way in args.ways and (not own or any(word in way for word in own.split("+")))])
+        for name, own, repeat in ((*one.split(":"), "", "")[:3] for one in args.models.split(",")):
+            models.append([Way(name, way, folder, int(repeat or args.repeat)) for way in WAYS
+                           if way in args.ways and (not own or any(word in way for word in own.split("+")))])  # fmt: skip
         for ways in models:
             for way in ways:
                 way.before = next((one for one in ways if one.name == WAYS[way.name]), None)
