@@ -20,7 +20,6 @@ random weights, bf16 and channels last on a GPU.
 import argparse
 import contextlib
 import json
-import logging
 import os
 import shutil
 import signal
@@ -69,21 +68,10 @@ def built(name, args):
     return model.eval().to(dtype=dtype, memory_format=last), x.to(dtype=dtype, memory_format=last)
 
 
-class Reports(logging.Handler):
-    """The report of each graph, which convtune logs when its layers are decided."""
-
-    def __init__(self):
-        super().__init__()
-        self.found = []
-        logging.getLogger("convtune").addHandler(self)
-        logging.getLogger("convtune").setLevel(logging.INFO)
-
-    def emit(self, record):
-        self.found += [one for one in record.args or () if hasattr(one, "timetable")]
-
-    def seconds(self):
-        phases = list(dict.fromkeys(phase for one in self.found for phase in one.seconds))
-        return {phase: sum(one.seconds.get(phase, 0.0) for one in self.found) for phase in phases}
+def seconds_of(reports):
+    """By what they were spent on, of all graphs."""
+    phases = dict.fromkeys(phase for one in reports for phase in one.seconds)
+    return {phase: sum(one.seconds.get(phase, 0.0) for one in reports) for phase in phases}
 
 
 @contextlib.contextmanager
@@ -142,9 +130,7 @@ def work(args):
     said, graphs = "", 0
     with torch.no_grad():
         if args.way == "convtune":
-            import convtune.torch.backend  # noqa: F401  (registers it)
-
-            reports = Reports()
+            import convtune.torch.backend
         wait()
         begin = time.monotonic()
         options = {"triton.cudagraphs": args.device != "cpu"}
@@ -156,11 +142,12 @@ def work(args):
             wait()
         end = time.monotonic()
         if args.way == "convtune":
-            phases = reports.seconds()
+            reports = convtune.torch.backend.reports()
+            phases = seconds_of(reports)
             phases["Dynamo and the rest"] = end - begin - sum(phases.values())
-            graphs = len(reports.found)
+            graphs = len(reports)
             said = f"{graphs} graphs: " + ", ".join(f"{phase} {took:.1f}" for phase, took in phases.items())
-            print(*reports.found, sep="\n", flush=True)
+            print(*reports, sep="\n", flush=True)
         for _ in range(5):
             run(x)
         row = {"begin": begin, "end": end, "said": said, "graphs": graphs, "counted": dynamos_seconds()}

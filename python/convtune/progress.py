@@ -77,14 +77,14 @@ class ProgressLine:
         tty = self._stream is not None and self._stream.isatty()
         self._terminal = tty and os.environ.get("TERM") != "dumb" and self._display is None
         # A screen shows the first text at once; a log only what lasts.
-        screen = self._terminal or self._display is not None
-        self._pause = _REDRAW_SECONDS if screen else _LINE_SECONDS
-        self._last = clock() - (self._pause if screen else 0)
+        self.is_screen = self._terminal or self._display is not None
+        self._pause = _REDRAW_SECONDS if self.is_screen else _LINE_SECONDS
+        self._last = clock() - (self._pause if self.is_screen else 0)
 
-    def show(self, text: str) -> None:
-        """Drops what comes too soon after the last."""
+    def show(self, text: str, at_once: bool = False) -> None:
+        """Drops what comes too soon after the last. `at_once`: it does not; a screen is to say what begins now and may last."""
         now = self._clock()
-        if now - self._last < self._pause or self._stream is None:
+        if (now - self._last < self._pause and not at_once) or self._stream is None:
             return
         self._last = now
         text = "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text)

@@ -2,6 +2,7 @@
 the whole where its layers are far ahead."""
 
 import dataclasses
+import io
 import operator
 import pickle
 import threading
@@ -300,3 +301,52 @@ def test_a_remembered_graph_is_read_without_a_trace(monkeypatch):
     other.graph.output(other.graph.get_attr("mine"))
     with pytest.raises(ValueError, match="tensors of its own"):
         pickle.dumps(remembered.Remembered(other, [], [], True, []))
+
+
+class Screen(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_a_terminal_is_told_what_a_first_call_waits_for(held, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    for options, screen in (({}, Screen()), ({"convtune.progress": False}, Screen()), ({}, io.StringIO())):
+        monkeypatch.setattr("sys.stderr", screen)
+        contests.forget()
+        report = first_call(options)
+        told = screen.getvalue()
+        if not screen.isatty() or options:
+            assert "convtune" not in told
+            continue
+        for phase in report.seconds:
+            assert (f"convtune: {phase}" in told) == (not phase.startswith("inductor"))
+        assert "1/3 " in told and told.endswith("\r\033[K")  # layers are counted, and the line is gone
+
+
+def test_interrupted_contests_leave_nothing_behind(held, monkeypatch):
+    screen = Screen()
+    monkeypatch.setattr("sys.stderr", screen)
+    monkeypatch.setenv("TERM", "xterm")
+    before = backend.reports()
+    with monkeypatch.context() as interrupted:
+
+        def interrupt(*_, **__):
+            raise KeyboardInterrupt
+
+        interrupted.setattr(decide, "contest", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            first_call()
+    assert screen.getvalue().endswith("\r\033[K") and backend.reports() == before
+    assert first_call().layers and held[:1] == ["layer"]  # none was decided before
+
+
+def test_a_graph_that_is_left_to_inductor_has_its_own_report(held, monkeypatch):
+    assert first_call().layers
+
+    def fail(*_):
+        raise ValueError("no such graph\nmore")
+
+    monkeypatch.setattr(backend, "rewritten", fail)
+    report = first_call()
+    assert not report.layers and report.notes == ["a graph is left to inductor: it could not be rewritten: ValueError: no such graph"]
+    assert list(report.seconds) == ["inductor"] and backend.reports()[-1] is report

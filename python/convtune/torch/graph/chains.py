@@ -34,7 +34,9 @@ class Wanted:
     min_gain: float = 0.02
     whole: bool | None = None
     force: bool = False
-    beside: bool = field(default=False, compare=False, repr=False)  # parts are compiled, too: layers are decided without it
+    # Layers are decided alike with and without these.
+    beside: bool = field(default=False, compare=False, repr=False)  # parts are compiled, too
+    progress: bool = field(default=True, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         seconds_of(self.budget, "convtune.budget")

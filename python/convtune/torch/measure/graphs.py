@@ -95,7 +95,7 @@ def decide_graph(
     if budget == 0 and are_decided:
         return
     with phases("search and contests of layers" if budget > 0 else "contests of layers"):
-        decide(layers, budget, min_gain, None, directions * _CONTESTS_SECONDS, are_decided)
+        decide(layers, budget, min_gain, phases.line, directions * _CONTESTS_SECONDS, are_decided)
     own = key() if budget > 0 else own  # by what the search found
     keep_number(seen_before, 1.0)
     keep_layers(own, [{name: getattr(layer, name) for name in _DECIDED} for layer in decided])
