@@ -4,6 +4,7 @@ the whole where its layers are far ahead."""
 import dataclasses
 import io
 import operator
+import os
 import pickle
 import threading
 import time
@@ -16,11 +17,13 @@ from torch_support import assert_near, count, torch
 
 from convtune._contest import Contest
 from convtune.caches import PLANS
+from convtune.errors import Unsupported
 from convtune.optimize_report import Layer
 from convtune.problem import Problem
 from convtune.torch import ahead, backend, packed, rewriting
 from convtune.torch.graph import chains, remembered
 from convtune.torch.measure import contests, decide, proof
+from convtune.torch.measure import graphs as graphs_of
 from convtune.torch.measure.phases import Phases
 
 pytestmark = pytest.mark.usefixtures("afresh")
@@ -338,6 +341,32 @@ def test_interrupted_contests_leave_nothing_behind(held, monkeypatch):
             first_call()
     assert screen.getvalue().endswith("\r\033[K") and backend.reports() == before
     assert first_call().layers and held[:1] == ["layer"]  # none was decided before
+
+
+def test_nobody_waits_for_kernels_behind_an_interrupted_search(monkeypatch):
+    """A process that ends waits for threads that compile: for what they have begun, and not for a whole model's kernels."""
+    begun, go_on, was_begun = [], threading.Event(), threading.Event()
+
+    def plan(problem, *_):
+        begun.append(problem)
+        was_begun.set()
+        go_on.wait(20)
+        raise Unsupported("for a test")
+
+    def pytorch():
+        was_begun.wait(20)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(decide, "Convolution", plan)
+    seen = SimpleNamespace(kind="image", device=torch.device("cuda", 0), sides=lambda: SimpleNamespace(pytorch=pytorch))
+    layers = [(Layer([f"layer {number}"], Problem.parse("ic3ih8oc4kh3"), 1), [seen]) for number in range(50)]
+    before = set(threading.enumerate())
+    with pytest.raises(KeyboardInterrupt):
+        graphs_of.decide_graph(layers, 0, 0.02, Phases())
+    go_on.set()
+    for thread in set(threading.enumerate()) - before:
+        thread.join(20)
+    assert 1 <= len(begun) <= len(os.sched_getaffinity(0))
 
 
 def test_a_graph_that_is_left_to_inductor_has_its_own_report(held, monkeypatch):

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from threading import Event
 from typing import Any
 
 import torch
@@ -107,11 +108,16 @@ def _way(problem: Problem, device: str, make_sides: Callable[[], Any], stopwatch
     return min(ways, key=time_us)
 
 
-def planned_together(layers: list[tuple[Layer, list[Any]]], lines: frozenset[str] = frozenset()) -> list[str]:
+def planned_together(
+    layers: list[tuple[Layer, list[Any]]], lines: frozenset[str] = frozenset(), given_up: Event | None = None
+) -> list[str]:
     """The plan of each layer in words, or why there is none. The compiled kernels are kept: those of all layers compile at
-    the same time, not one after the other. `lines`: of plans that a graph has, whose loaded kernels stay for it."""
+    the same time, not one after the other. `lines`: of plans that a graph has, whose loaded kernels stay for it. `given_up`: when
+    that is set nobody waits for what has not begun; a process that ends would."""
 
     def plan(one: tuple[Layer, list[Any]]) -> str:
+        if given_up is not None and given_up.is_set():
+            return ""
         problem: Any = one[0].problem
         device = device_of(one[1][0])
         try:

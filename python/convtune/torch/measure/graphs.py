@@ -4,12 +4,13 @@ processes, since a first call waits for it."""
 from __future__ import annotations
 
 import contextlib
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import torch
 
 from ...optimize_report import Layer
+from ...progress import ProgressLine
 from ..run import fingerprint
 from .contests import keep_layers, keep_number, key_of, recall_layers, recall_number
 from .decide import decide, device_of, planned_together
@@ -60,9 +61,11 @@ def _begun(run: Any) -> Thread | None:
     return thread
 
 
-def _searched(layers: list[tuple[Layer, list[Any]]]) -> None:
+def _searched(layers: list[tuple[Layer, list[Any]]], line: ProgressLine | None) -> None:
     """Lets cuDNN look for its best way of each layer, which contests wait for, while convtune's kernels compile."""
-    for _, seen in layers:
+    for number, (layer, seen) in enumerate(layers, 1):
+        if line is not None:
+            line.show(f"{number}/{len(layers)} {layer.names[0]}: cuDNN's search, kernels meanwhile")
         with contextlib.suppress(RuntimeError), torch.inference_mode(False):  # a contest says what fails
             seen[0].sides().pytorch()
 
@@ -83,12 +86,17 @@ def decide_graph(
 
     seen_before = key_of(f"kinds {[(seen[0].kind, layer.calls) for layer, seen in layers]}", fingerprint(device), fused.device)
     if fused.device.type == "cuda" and not recall_number(seen_before):
-        compiling = _begun(lambda: planned_together(layers))
-        with phases("cuDNN's search, kernels meanwhile"):
-            _searched(layers)
-        with phases("plans and kernels"):
-            if compiling is not None:
-                compiling.join()
+        given_up = Event()
+        compiling = _begun(lambda: planned_together(layers, given_up=given_up))
+        try:
+            with phases("cuDNN's search, kernels meanwhile"):
+                _searched(layers, phases.line)
+            with phases("plans and kernels"):
+                if compiling is not None:
+                    compiling.join()
+        except BaseException:  # Ctrl-C
+            given_up.set()
+            raise
     decided = [layer for layer, _ in layers]
     own = key()
     are_decided = _recalled(decided, own)
