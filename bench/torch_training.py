@@ -13,8 +13,8 @@ rewritten, rewritten_graphs, convtune's graph whether or not it is proven as a w
 through torch.compile. Each is a process of its own (turns.py); they compile at the same time, in the order of --models and
 --ways, measure to choose by alone on the GPU, and take turns in steps. The memory of a way is PyTorch's allocator at the peak of
 a step, with what CUDA graphs keep. What the --deadline keeps from being ready is left out, and said. Gradients of the first step and losses of the first
-four are held against eager's in float32 (step_answers.py), and each way's kernels and the
-processor's part of a step (step_host.py) are profiled at the end: dropouts and stochastic depth are off for that. yolo11m (the mean
+four are held against eager's in float32 (step_answers.py); dropouts and stochastic depth are off for that. At the end the processor's
+part of a step is measured, in turns, too (step_host.py), and each way's kernels and functions are profiled. yolo11m (the mean
 square of its outputs is the loss) needs ultralytics, sd_unet diffusers; the others torchvision; nothing is downloaded.
 """
 
@@ -29,7 +29,7 @@ import tempfile
 import time
 
 from step_answers import compared, gradients_of, said, without_chance
-from step_host import host_of
+from step_host import functions_of, times_of, together
 from torch_model_numbers import kernels_of, peak_mib
 from turns import AT_ONCE, Turn, Worker, alone, make_ready
 
@@ -101,15 +101,44 @@ def compiled(model, turn, options):
     return torch.compile(model, backend=backend)
 
 
-def convtunes(model, turn, options, stage):
+def beside_each_other(theirs, ours, inputs):
+    """{"inductor", "convtune": the processor's part, functions and kernels} of forward and backward of both graphs in one process,
+    whichever is kept: what differs is the graphs', and no process's."""
+    from convtune.torch.measure import proof
+
+    def step(graph):
+        return lambda passed: (proof._forward_and_backward(graph, inputs), passed("forward and backward"))
+
+    steps, device = {"inductor": step(theirs), "convtune": step(ours)}, proof._device(inputs)
+    turns = {name: [] for name in steps}
+    with proof._unchanged_inputs(inputs):
+        for turn in range(6):
+            for name in list(steps)[:: 1 if turn % 2 == 0 else -1]:
+                turns[name].append(times_of(steps[name], lambda: wait(device)))
+        return {name: {**together(turns[name]), "functions": functions_of(run), "kernels": shortened(kernels_of(lambda run=run: run(len), 2))}
+                for name, run in steps.items()}  # fmt: skip
+
+
+def convtunes(model, turn, options, stage, found):
     """By convtune, which has the GPU to itself where it measures, and leaves it to others while inductor compiles. `stage` is told
-    each phase of the first step."""
+    each phase of the first step; `found` is given what the contest of the whole saw."""
     import torch
 
     import convtune.torch.backend
+    from convtune.torch.measure import proof
     from convtune.torch.measure.phases import Phases
 
-    plain = Phases.__call__
+    plain, whole_step = Phases.__call__, convtune.torch.backend.whole_step
+
+    def contest_and_look(theirs, ours, inputs, *rest):
+        outcome = whole_step(theirs, ours, inputs, *rest)
+        if proof._device(inputs).type == "cuda" and not options.get("triton.cudagraphs"):
+            stage("the processor's part of both graphs")
+            with contextlib.suppress(RuntimeError):
+                found.update(beside_each_other(theirs, ours, inputs))
+        return outcome
+
+    convtune.torch.backend.whole_step = contest_and_look
 
     @contextlib.contextmanager
     def phase(self, name):
@@ -176,7 +205,7 @@ def work(args):
             passed("optimizer")
         return loss.detach()
 
-    begin, report, kept, run = time.monotonic(), None, None, model
+    begin, report, kept, run, beside = time.monotonic(), None, None, model, {}
     if way in ("ours", "ours_compiled"):
         import convtune
 
@@ -188,7 +217,7 @@ def work(args):
             turn.leave()
     if way in ("backend", "rewritten"):
         unproven = {"convtune.whole": False} if way == "rewritten" else {}
-        run = convtunes(model, turn, {"convtune.budget": args.budget, **unproven, **graphs}, stage)
+        run = convtunes(model, turn, {"convtune.budget": args.budget, **unproven, **graphs}, stage, beside)
     elif way.removesuffix("_first").endswith("compiled"):
         run = compiled(model, turn, graphs)
     else:
@@ -217,13 +246,17 @@ def work(args):
             if layer.swapped:
                 count, saved = facts["won"].get(layer.problem.direction, (0, 0.0))
                 facts["won"][layer.problem.direction] = count + layer.calls, saved + layer.calls * (layer.pytorch_us - layer.convtune_us)
+    facts["beside"] = beside
     turn.answer(facts)
     for line in sys.stdin:
         if line.strip() == "kernels":
             turn.answer(shortened(kernels_of(lambda: step(run, optimizer), 3)))
             continue
         if line.strip() == "host":
-            turn.answer(host_of(lambda passed: step(run, optimizer, passed), lambda: wait(device)))
+            turn.answer(times_of(lambda passed: step(run, optimizer, passed), lambda: wait(device)))
+            continue
+        if line.strip() == "functions":
+            turn.answer(functions_of(lambda passed: step(run, optimizer, passed)))
             continue
         samples, end = [], time.monotonic() + args.seconds
         step(run, optimizer)
@@ -282,10 +315,16 @@ def measured(name, batch, workers, args):
         for one in alive if turn % 2 == 0 else alive[::-1]:
             if turn == 0 or time.monotonic() - START < args.deadline:
                 one.samples += one.ask("time", time.monotonic() + 60) or []
-    for one in alive:
+    turns = {one.way: [] for one in alive}
+    for turn in range(args.rounds):
+        for one in alive if turn % 2 == 0 else alive[::-1]:
+            if time.monotonic() - START < args.deadline and (found := one.ask("host", time.monotonic() + 60)):
+                turns[one.way].append(found)
+    for one in alive:  # profiles, which may leave launches slower
         if time.monotonic() - START < args.deadline:
             one.row["kernels"] = one.ask("kernels", time.monotonic() + 60) or []
-            one.row["host"] = one.ask("host", time.monotonic() + 60)
+            functions = one.ask("functions", time.monotonic() + 60) or []
+            one.row["host"] = {**together(turns[one.way]), "functions": functions} if turns[one.way] else None
     ways = {one.way: {"ms": statistics.median(one.samples), **one.row, "answers": answers.get(one.way)} for one in alive if one.samples}
     for way, one in ways.items():
         print(f"{name} {way}: {one['ms']:.2f} ms, {said(one['answers']) if one['answers'] else 'answers not compared'}", flush=True)
@@ -317,7 +356,7 @@ def main():
     import torch
 
     name = torch.cuda.get_device_name() if args.device != "cpu" else "cpu"
-    result = {"format": "convtune-torch-training", "version": 4, "device": name, "torch": torch.__version__, "rows": []}
+    result = {"format": "convtune-torch-training", "version": 5, "device": name, "torch": torch.__version__, "rows": []}
     models = [asked(one, args, parser) for one in args.models]
     until = max(0.6 * args.deadline, args.deadline - max(40, 1.5 * args.seconds * len(models)))
     with tempfile.TemporaryDirectory() as folder:

@@ -61,11 +61,27 @@ def training(file):
             if one.get("answers"):
                 print(f"   {said(one['answers'])}")
             if one.get("host"):
-                print("   the processor's: " + ", ".join(f"{part} {ms:.2f}" for part, ms in one["host"]["ms"].items()) + " ms")
+                host = one["host"]
+                print("   the processor's: " + ", ".join(f"{part} {ms:.2f}" for part, ms in host["ms"].items())
+                      + f" ms, sum {sum(host['ms'].values()):.1f}; a loop {host['loop, ms']:.2f}, the slowest turn {host['slowest turn']:.2f} times")
+            if one.get("beside"):
+                beside_each_other(one["beside"])
         kernels(row["ways"])
         tables = [one["table"] for way, one in row["ways"].items() if "table" in one]
         lines = [line for table in tables[:1] for line in table.splitlines() if line.strip()]
         print("\n".join(f"  {line[:140]}" for line in lines[-24:]))
+
+
+def beside_each_other(graphs):
+    """Where forward and backward of two graphs differ most on the processor: milliseconds, calls, function."""
+    for name, one in graphs.items():
+        busy = sum(us for _, _, us in one["kernels"]) / 1e3
+        print(f"   in one process {name:9} {sum(one['ms'].values()):.2f} ms, busy {busy:.2f} in {sum(times for _, times, _ in one['kernels']):.0f} kernels; "
+              f"a loop {one['loop, ms']:.2f}, the slowest turn {one['slowest turn']:.2f} times")
+    theirs, ours = ({name: (calls, ms) for calls, ms, name in one["functions"]} for one in graphs.values())
+    changed = {name: [own - other for own, other in zip(ours.get(name, (0, 0)), theirs.get(name, (0, 0)))] for name in {*theirs, *ours}}
+    for name, (calls, ms) in sorted(changed.items(), key=lambda one: -abs(one[1][1]))[:14]:
+        print(f"     convtune {ms:+7.3f} ms {calls:+7.1f} calls {name[:90]}")
 
 
 def kernels(ways):

@@ -1,4 +1,5 @@
-"""bench/step_answers.py: what it says of a step's gradients and losses; and the memory of a call, by bench/torch_model_numbers.py."""
+"""bench/step_answers.py: what it says of a step's gradients and losses; the processor's side of one, by bench/step_host.py; and the
+memory of a call, by bench/torch_model_numbers.py."""
 
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ torch = pytest.importorskip("torch")
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
 import torch_model_numbers  # noqa: E402
 from step_answers import compared, gradients_of, without_chance  # noqa: E402
+from step_host import functions_of, times_of, together  # noqa: E402
 
 
 def _answers(noise: float, seed: int, edit=lambda gradients: None, loss: float = 2.0):
@@ -56,3 +58,43 @@ def test_the_memory_of_graphs_is_counted(monkeypatch):
     for name, answer in (("reset_peak_memory_stats", None), ("synchronize", None), ("max_memory_allocated", 10 << 20), ("memory_snapshot", segments)):
         monkeypatch.setattr(torch.cuda, name, lambda answer=answer: answer)
     assert torch_model_numbers.peak_mib(lambda: None) == 22
+
+
+def test_turns_of_the_processor_are_put_together():
+    turns = [{"loop": [2.0, 1.0], "forward": [1.0, 2.0, 3.0]}, {"loop": [3.0], "forward": [4.0, 5.0]}]
+    found = together(turns)
+    assert found == {"ms": {"forward": 3.0}, "loop, ms": 2.0, "slowest turn": 3.0}
+
+
+def test_parts_of_a_step_are_the_processors():
+    """A part is as long as it keeps the caller; what is waited for behind the last is the device's."""
+    waits = []
+
+    def step(passed):
+        passed("forward")
+        passed("backward")
+
+    found = times_of(step, lambda: waits.append(1))
+    steps = len(found["forward"])
+    assert list(found) == ["loop", "forward", "backward", "device"] and len(waits) == 2 * steps and len(found["device"]) == steps
+    assert all(ms >= 0 for part in found.values() for ms in part)
+
+
+def test_functions_of_backward_are_seen():
+    """In the thread that is profiled."""
+    weight = torch.ones(4, requires_grad=True)
+
+    class Doubled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, grad):
+            return seen_in_backward(grad)
+
+    def seen_in_backward(grad):
+        return 2 * grad
+
+    rows = functions_of(lambda passed: Doubled.apply(weight).sum().backward())
+    assert [row[0] for row in rows if row[2].endswith("seen_in_backward")] == [1.0]
