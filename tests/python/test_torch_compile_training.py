@@ -257,8 +257,11 @@ def test_what_channels_last_weights_read_is_cloned_once():
     as_it_lies = graph.call_function(aten.convolution.default, (lies, w, None, *words))
     backward = graph.call_function(aten.convolution_backward.default, (dy, x, w, None, *words, [True, True, False]))
     of_one = graph.call_function(aten.convolution.default, (forward, as_last, None, *words))
+    some = graph.placeholder("some")  # as a chunk of what lies channels last
+    some.meta["val"] = torch.cat([lies.meta["val"]] * 2, 1)[:, :8]
+    of_some = graph.call_function(aten.convolution.default, (some, w, None, *words))
     forward.meta["val"] = x.meta["val"]
-    graph.output((forward, small, as_it_lies, backward, of_one))
+    graph.output((forward, small, as_it_lies, backward, of_one, of_some))
     laid = ChannelsLastPass()
     laid(graph)
     assert laid.copies == 3
@@ -266,7 +269,8 @@ def test_what_channels_last_weights_read_is_cloned_once():
     assert forward.args[0] is backward.args[1] and forward.args[0].args == (x,)
     assert forward.args[0].meta["val"].is_contiguous(memory_format=last)
     assert backward.args[0].args == (dy,)
-    assert small.args[0] is x and as_it_lies.args[0] is lies
+    assert small.args[0] is x and as_it_lies.args[0] is lies and of_some.args[0] is some
+    assert not some.meta["val"].is_contiguous(memory_format=last)
 
 
 @pytest.mark.parametrize("last", [False, True])

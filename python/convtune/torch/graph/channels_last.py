@@ -24,13 +24,16 @@ _FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
 def _wanted(weight: Any, tensor: Any) -> torch.memory_format | None:
-    """The format that the tensor is to be copied to; None where it lies so, or the weight does not."""
+    """The format that the tensor is to be copied to; None where it lies so, or the weight does not. Some channels of a tensor that
+    lies channels last are left: all of them are kept for backward, by whom they are joined, and a copy would be kept beside them."""
     last = _FORMATS.get(tensor.dim())
     if last is None or tensor.device.type != "cuda" or any(type(size) is not int for size in tensor.shape):
         return None
     if not wants_channels_last(weight) or (weight.is_contiguous() and weight.shape[1] == 1):  # one channel a group lies in both ways
         return None
-    return None if tensor.is_contiguous(memory_format=last) else last
+    if tensor.is_contiguous(memory_format=last) or (tensor.stride(1) == 1 and tensor.shape[1] > 1):
+        return None
+    return last
 
 
 class ChannelsLastPass(CustomGraphPass):
