@@ -34,17 +34,20 @@ from ..errors import InvalidArgument
 from ..optimize_report import OptimizeReport
 from ..table import microseconds
 from .ahead import asked_ahead
-from .caches import find_best_configs, tag
+from .caches import tag
 from .dynamo import teach
 from .graph.capture import twin
 from .graph.channels_last import ChannelsLastPass
 from .graph.chains import Wanted
 from .graph.gradients import GradientPass, convolves
 from .graph.lowering import install
+from .launches import compiled_meanwhile, shorten
 from .leaving import leave_quietly
-from .measure.contests import keep, recall
+from .measure.contests import keep, keep_number, recall, recall_number
 from .measure.phases import Phases
-from .measure.proof import aside, concrete, key_of_whole, lie_in_cuda_graphs, saved_by_layers, whole, whole_step
+from .measure.proof import (
+    aside, concrete, key_of_whole, lie_in_cuda_graphs, saved_by_layers, waits_for_processor, whole, whole_step,
+)  # fmt: skip
 from .rewriting import Rewritten, rewritten
 
 __all__ = ["backend", "last_report", "reports"]
@@ -53,6 +56,7 @@ _log = logging.getLogger("convtune")
 _OWN = {f"convtune.{name}": name for name in ("budget", "min_gain", "whole", "force", "beside", "progress")}
 _NOT_MEASURED = "the graph is inductor's: it reads what a CUDA graph before it gave, which a measurement would overwrite"
 _NOT_FASTER = "the whole is not proven faster"
+_DEVICES = ("cuda",)  # which work beside the processor
 _reports: deque[OptimizeReport] = deque(maxlen=1000)
 # Verdicts of this process by kinds of layers, True where our graph was kept: another batch compiles it again.
 _kept: dict[Any, bool] = {}
@@ -114,7 +118,6 @@ def backend(
     def compile(graph: GraphModule, inputs: Sequence[Any], **own: Any) -> Any:
         tag()  # again: it may have been set since
         install()
-        find_best_configs()
         leave_quietly()
         if ahead is not None:
             ahead.join()
@@ -202,40 +205,65 @@ def _gradients(
         _reports.append(_left(inputs, "it records gradients, and has no convolution, sizes that are symbols, or a pass of the caller's"))
         _log.info("%s", _reports[-1].notes[0])
         return None
-    found, laid, theirs = GradientPass(wanted, phases), ChannelsLastPass(), None
+    laid = ChannelsLastPass()
     # A backward is compiled with its forward, not when it is first run: it is to be measured.
     with torch._functorch.config.patch(force_non_lazy_backward_lowering=True):
-        with phases("inductor"):
+        theirs, waits = _who_waits(module, inputs, wanted, compile, patches, phases)
+        found = GradientPass(wanted, phases, waits)
+        with phases("inductor"), compiled_meanwhile() as modules:
             ours = compile(twin(module), inputs, joint_custom_pre_pass=laid, post_grad_custom_pre_pass=found)
         if found.report is None:
             _reports.append(_left(inputs, "it records gradients, and none of its convolutions can be convtune's"))
             _log.info("%s", _reports[-1].notes[0])
-            return None
+            return theirs
         report = found.report
         report.seconds = phases.seconds
         _reports.append(report)
         _log.info("%s", report)
-        if not (found.taken or laid.copies or found.changes) or wanted.force or wanted.whole is False:
+        launches = shorten(modules) if waits else 0
+        changes = found.changes + ([f"{launches} kernels of inductor's are launched by a shorter way"] if launches else [])
+        if not (found.taken or laid.copies or changes) or wanted.force or wanted.whole is False:
             return ours  # type: ignore[no-any-return]
-        report.notes += found.changes
+        report.notes += changes
         if laid.copies:
             report.notes.append(f"{laid.copies} tensors are copied to channels last where they are computed, for convolutions")
-        key = key_of_whole(module, concrete(inputs), patches, [*found.lines, *found.changes])
+        key = key_of_whole(module, concrete(inputs), patches, [*found.lines, *changes])
         outcome = recall(key)
         if outcome is None and lie_in_cuda_graphs(inputs):
             _note(report, _NOT_MEASURED)
             return None
-        if outcome is None:
+        if outcome is None and theirs is None:
             with phases("inductor, of its own graph"):
                 theirs = aside(compile, module, inputs)
     if outcome is None:
         with phases("contest of the whole"):
-            outcome = whole_step(theirs, ours, concrete(inputs))
+            outcome = whole_step(theirs, ours, concrete(inputs), lambda text: _note(report, text), waits)
         keep(key, outcome)
     # Without times, the peaks alone were compared.
     takes_more = not outcome.accepted and outcome.incumbent_us == 0
     is_proven = _is_proven(report, outcome, "the whole takes more memory" if takes_more else _NOT_FASTER)
     return ours if is_proven else theirs  # type: ignore[no-any-return]
+
+
+def _who_waits(
+    module: GraphModule, inputs: Sequence[Any], wanted: Wanted, compile: Callable[..., Any], patches: dict[str, Any], phases: Phases
+) -> tuple[Callable[..., Any] | None, bool]:
+    """Inductor's own graph, where it was compiled to be measured, and whether the device waits for the processor in it. What a CUDA
+    graph replays waits for none."""
+    cudagraphs = patches.get("triton.cudagraphs", torch._inductor.config.triton.cudagraphs)
+    are_there = any(isinstance(one, Tensor) and one.device.type in _DEVICES for one in inputs)
+    if not are_there or cudagraphs or wanted.force or wanted.whole is False:
+        return None, False
+    key = f"{key_of_whole(module, concrete(inputs), patches)} waits"
+    known = recall_number(key)
+    if known:
+        return None, known > 1
+    with phases("inductor, of its own graph"):
+        theirs = aside(compile, module, inputs)
+    with phases("contest of the whole"):
+        waits = waits_for_processor(theirs, concrete(inputs))
+    keep_number(key, 2.0 if waits else 1.0)
+    return theirs, waits
 
 
 def _of_another_batch(result: Rewritten, report: OptimizeReport) -> Contest | None:

@@ -22,6 +22,7 @@ from ..measure.decide import choices_of, device_of
 from ..measure.gradient_sides import ForwardSides, GradientSides
 from ..measure.graphs import decide_graph
 from ..measure.phases import Phases
+from ..measure.processor import cheapest
 from ..native import conv2d_forward
 from ..run import TYPES, problem_for
 from .casts import join_casts
@@ -224,11 +225,12 @@ def _rewrite_forward(graph: Graph, node: Node, line: str, how: How) -> bool:
 
 
 class GradientPass(CustomGraphPass):
-    """A pass over forward and backward graphs, before inductor lowers them. `report`: the decisions of all of them; `taken`: how
-    many directions became convtune's; `lines`: their plans; `changes`: what else there was to change, in words."""
+    """A pass over forward and backward graphs, before inductor lowers them. `waits`: the step waits for the processor, so that no layer
+    may cost it more. `report`: the decisions of all of them; `taken`: how many directions became convtune's; `lines`: their plans;
+    `changes`: what else there was to change, in words."""
 
-    def __init__(self, wanted: Wanted, phases: Phases) -> None:
-        self._wanted, self._phases = wanted, phases
+    def __init__(self, wanted: Wanted, phases: Phases, waits: bool = False) -> None:
+        self._wanted, self._phases, self._waits = wanted, phases, waits
         self._layers: list[Layer] = []
         self._devices: set[str] = set()
         self._directions = 1  # of each layer in the next graph, which has its share of a step's budget
@@ -247,6 +249,8 @@ class GradientPass(CustomGraphPass):
         if not found:
             return
         lines = self._decided(found)
+        if self._waits:
+            self._spare_processor(found, lines)
         self._directions = 2
         by_node: dict[Node, dict[str, str]] = {}
         for one in found:
@@ -263,7 +267,7 @@ class GradientPass(CustomGraphPass):
             self.taken += len(taken)
             self.lines += [own[of] for of in taken]
             for of in set(own) - taken:
-                self._decline(names[node, of])
+                self._move(names[node, of], False, "PyTorch: convtune's result would lie otherwise in memory")
         self._joined += join_casts(graph)
         self._counters += join_counters(graph)
         self._views += view_pooled(graph)
@@ -278,16 +282,38 @@ class GradientPass(CustomGraphPass):
         )
         return [f"{count} {what}" for count, what in said if count]
 
-    def _decline(self, name: str) -> None:
-        """Takes the name out of its layer, and notes a layer of its own that is PyTorch's."""
-        layer = next(one for one in self._layers if name in one.names)
+    def _spare_processor(self, found: list[Any], lines: dict[str, str]) -> None:
+        """Takes directions into `lines` and out of it for the processor's sake, of all that competed: they are right."""
+        layers = {name: layer for layer in self._layers for name in layer.names if layer.algorithm and layer.pytorch_us > 0}
+        theirs = [(replace(layers[one.name], swapped=True), [one]) for one in found if one.name in layers]
+        device_us = {name: (layer.pytorch_us, layer.convtune_us) for name, layer in layers.items()}
+        with self._phases("contests of layers"), torch._subclasses.fake_tensor.unset_fake_temporarily():
+            could = choices_of(theirs)
+            changed = cheapest(found, could, set(lines), device_us)
+        for name, (is_ours, why) in changed.items():
+            self._move(name, is_ours, f"convtune: {layers[name].algorithm}, {why}" if is_ours else f"PyTorch: {why}")
+            if is_ours:
+                lines[name] = could[name]
+            else:
+                del lines[name]
+
+    def _move(self, name: str, swapped: bool, why: str) -> None:
+        """Takes the name out of its layer, and notes it in one that is decided so for that reason."""
+        layer = next(one for one in reversed(self._layers) if name in one.names)  # of this graph
         layer.names.remove(name)
         layer.calls -= 1
-        left = replace(layer, names=[name], calls=1, swapped=False, decision="PyTorch: convtune's result would lie otherwise in memory")
-        if layer.calls:
-            self._layers.append(left)
+        moved = replace(layer, names=[name], calls=1, swapped=swapped, decision=why)
+        like = next((one for one in self._layers if one is not layer and (one.problem, one.decision) == (layer.problem, why)), None)
+        if not layer.calls and like is None:
+            vars(layer).update(vars(moved))
+            return
+        if not layer.calls:
+            self._layers.remove(layer)
+        if like is None:
+            self._layers.append(moved)
         else:
-            vars(layer).update(vars(left))
+            like.names.append(name)
+            like.calls += 1
 
     def _decided(self, found: list[Any]) -> dict[str, str]:
         """The lines of plans by the directions' names."""

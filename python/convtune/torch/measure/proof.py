@@ -6,6 +6,9 @@ from __future__ import annotations
 import contextlib
 import copy
 import hashlib
+import logging
+import statistics
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -21,16 +24,18 @@ from ..graph.capture import twin
 from ..modules.training import peak_bytes, takes_more
 from ..run import fingerprint
 from .contests import key_of
-from .timing import calls_of_a_sample, wall_us
+from .timing import calls_of_a_sample, wall_us, without_collections
 
-__all__ = ["aside", "concrete", "key_of_whole", "lie_in_cuda_graphs", "saved_by_layers", "whole", "whole_step"]
+__all__ = ["aside", "concrete", "key_of_whole", "lie_in_cuda_graphs", "saved_by_layers", "waits_for_processor", "whole", "whole_step"]
 
+_log = logging.getLogger("convtune")
 _WARM_UP = 4  # runs: cuDNN's search, a CUDA graph's recording, its first replays
 _SECONDS = 3.0  # a contest's at most, or as long as its ten rounds take
-_STEP_SECONDS = 9.0  # of a step's: 18 rounds of 40 ms left a gain of 3 % between -5 and 8 %
-_STEPS = 4  # in a row, for which training does not wait: the host is ahead; fewer where they take longer than
+_STEP_SECONDS = 20.0  # of a step's: ten rounds in 9 s, steps of 55 ms that waited for the processor, left 4 % between -5 and 19 %
+_STEPS = 4  # in a row, for which training does not wait: the host is ahead, if it is; fewer where they take longer than
 _IN_A_ROW_US = 4e5
 _FAR_AHEAD = 0.05  # a share of the time that a graph's convolutions take
+_BEHIND = 0.2  # a share of a step, in which the device works alone at its end: less, and it has waited for the processor
 
 
 def aside(compile: Callable[..., Any], module: GraphModule, inputs: Sequence[Any]) -> Any:
@@ -99,16 +104,41 @@ def whole(theirs: Callable[..., Any], ours: Callable[..., Any], inputs: Sequence
         return _contest(theirs, ours, _device(inputs), lambda graph: graph(*inputs))
 
 
-def whole_step(theirs: Callable[..., Any], ours: Callable[..., Any], inputs: Sequence[Any]) -> Contest:
-    """The contest of forward and backward. More memory at the peak is no gain."""
+def waits_for_processor(graph: Callable[..., Any], inputs: Sequence[Any]) -> bool:
+    """True where forward and backward take as long as the processor needs to ask for them, so that the device is done with the last
+    launch. Never of a CPU's."""
     device = _device(inputs)
-    with _unchanged_inputs(inputs):
+    if device.type != "cuda":
+        return False
+    shares = []
+    with _unchanged_inputs(inputs), without_collections():
+        for number in range(_WARM_UP + 5):
+            torch.cuda.synchronize(device)
+            start = time.perf_counter()
+            _forward_and_backward(graph, inputs)
+            asked = time.perf_counter()
+            torch.cuda.synchronize(device)
+            if number >= _WARM_UP:
+                shares.append((time.perf_counter() - asked) / (time.perf_counter() - start))
+    _log.info("the device works alone for %.1f %% of forward and backward", 100 * statistics.median(shares))
+    return statistics.median(shares) < _BEHIND
+
+
+def whole_step(
+    theirs: Callable[..., Any], ours: Callable[..., Any], inputs: Sequence[Any], note: Callable[[str], None] = _log.info,
+    waits: bool = False,
+) -> Contest:  # fmt: skip
+    """The contest of forward and backward. More memory at the peak is no gain; `note` is told how much. `waits`: for the processor,
+    so that one step is as long as each of many."""
+    device = _device(inputs)
+    with _unchanged_inputs(inputs), without_collections():
         for graph in (theirs, ours):
             _forward_and_backward(graph, inputs)
         peaks = [peak_bytes(lambda graph=graph: _forward_and_backward(graph, inputs), device) for graph in (theirs, ours)]  # type: ignore[misc]
         if takes_more(*peaks):
+            note(f"at its peak forward with backward takes {peaks[1] / 2**20:,.0f} MiB, inductor's {peaks[0] / 2**20:,.0f}")
             return Contest()
-        return _contest(theirs, ours, device, lambda graph: _forward_and_backward(graph, inputs), True)
+        return _contest(theirs, ours, device, lambda graph: _forward_and_backward(graph, inputs), 1 if waits else _STEPS)
 
 
 def _forward_and_backward(graph: Callable[..., Any], inputs: Sequence[Any]) -> None:
@@ -136,14 +166,16 @@ def _unchanged_inputs(inputs: Sequence[Any]) -> Iterator[None]:
 
 def _contest(
     theirs: Callable[..., Any], ours: Callable[..., Any], device: torch.device, run: Callable[[Any], object],
-    is_step: bool = False,
+    in_a_row: int = 0,
 ) -> Contest:  # fmt: skip
+    """`in_a_row`: how many steps of training are queued; 0: each run is waited for."""
+
     def side(graph: Callable[..., Any]) -> Callable[[int], float]:
         def step() -> None:
             torch.compiler.cudagraph_mark_step_begin()  # the last outputs, which were dropped, may be overwritten
             run(graph)
 
-        return lambda calls: wall_us(step, device, calls, waits=not is_step)
+        return lambda calls: wall_us(step, device, calls, waits=not in_a_row)
 
     before, after = side(theirs), side(ours)
     after(1)
@@ -152,6 +184,5 @@ def _contest(
         before(1), after(1)
     one_us = max(before(1), after(1))
     calls = calls_of_a_sample(one_us)
-    if is_step:
-        calls = max(calls, min(_STEPS, int(_IN_A_ROW_US / one_us)))
-    return contest(lambda: before(calls), lambda: after(calls), 0.0, max_seconds=_STEP_SECONDS if is_step else _SECONDS)
+    calls = max(calls, min(in_a_row, int(_IN_A_ROW_US / one_us)))
+    return contest(lambda: before(calls), lambda: after(calls), 0.0, max_seconds=_STEP_SECONDS if in_a_row else _SECONDS)

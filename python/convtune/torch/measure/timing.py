@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
-__all__ = ["Stopwatch", "calls_of_a_sample", "wall_us"]
+__all__ = ["Stopwatch", "calls_of_a_sample", "wall_us", "without_collections"]
 
 _SAMPLE_US = 20e3
 _SLOW_SECONDS = 0.5  # a run beside which a change-over costs nothing
@@ -69,3 +71,17 @@ def wall_us(run: Callable[[], Any], device: torch.device, calls: int = 1, waits:
 def calls_of_a_sample(one_us: float) -> int:
     """The number of calls (1 to 10) with which a sample takes 20 ms."""
     return max(1, min(10, round(_SAMPLE_US / max(one_us, 1))))
+
+
+@contextlib.contextmanager
+def without_collections() -> Iterator[None]:
+    """Leaves Python's garbage until the end: behind a compilation a collection looks at millions of objects, for half a second, in
+    whichever side's sample it falls."""
+    was_on = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
