@@ -327,7 +327,7 @@ def decide(
 
     def show(number: int, task: _Task, step: Step | None = None) -> None:
         if line is not None:
-            label = f"{number}/{len(tasks)} {task.layer.names[0]}"
+            label = f"{'convtune: ' if in_graph_seconds else ''}{number}/{len(tasks)} {task.layer.names[0]}"
             line.show(step.text(label) if step else f"{label}: contest")
 
     # A graph's have as little as ten rounds take: what is far ahead needs no more.

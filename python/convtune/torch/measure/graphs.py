@@ -65,7 +65,7 @@ def _searched(layers: list[tuple[Layer, list[Any]]], line: ProgressLine | None) 
     """Lets cuDNN look for its best way of each layer, which contests wait for, while convtune's kernels compile."""
     for number, (layer, seen) in enumerate(layers, 1):
         if line is not None:
-            line.show(f"{number}/{len(layers)} {layer.names[0]}: cuDNN's search, kernels meanwhile")
+            line.show(f"convtune: {number}/{len(layers)} {layer.names[0]}: cuDNN's search, kernels meanwhile")
         with contextlib.suppress(RuntimeError), torch.inference_mode(False):  # a contest says what fails
             seen[0].sides().pytorch()
 
