@@ -11,40 +11,20 @@ or estimates, and --tune searches first. Exit codes: 0 done, 2 bad input.
 """
 
 import argparse
-import datetime
 import inspect
-import json
 import math
 import os
 import statistics
 import sys
-import time
 from dataclasses import replace
-from pathlib import Path
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from cpu_libraries import ROOT, Convtune  # noqa: E402
+from cpu_libraries import ROOT, Convtune, medians_in_turns, write_rows  # noqa: E402
 from cpu_oracle import make_data  # noqa: E402
-from problem_lines import BadInput, find, load_suite  # noqa: E402
+from problem_lines import BadInput, end_with, find, load_suite  # noqa: E402
 
 ROUNDS = 16
 FORMS = ("fused", "bare")
-
-
-def timed(ways, seconds):
-    """Medians by name, in microseconds; turns go round and back."""
-    samples = {name: [] for name in ways}
-    for round_ in range(ROUNDS):
-        for name in list(ways) if round_ % 2 == 0 else list(ways)[::-1]:
-            run, end = ways[name].run, time.perf_counter() + seconds / ROUNDS / len(ways)
-            run()
-            while True:
-                start = time.perf_counter_ns()
-                run()
-                samples[name].append((time.perf_counter_ns() - start) / 1000)
-                if time.perf_counter() > end:
-                    break
-    return {name: statistics.median(found) for name, found in samples.items()}
 
 
 def measure(library, problem, seconds):
@@ -59,7 +39,7 @@ def measure(library, problem, seconds):
                 plans[form] = way.config
     if len(plans) < len(FORMS) or all(plan.startswith("onednn ") for plan in plans.values()):
         return None
-    times = timed(ways, seconds)
+    times = medians_in_turns({name: way.run for name, way in ways.items()}, seconds, ROUNDS)
     best = {(form, who): min(time_us for (f, w, _), time_us in times.items() if (f, w) == (form, who))
             for form in FORMS for who in ("convtune", "onednn")}
     gains = {form: best[form, "onednn"] / best[form, "convtune"] for form in FORMS}
@@ -95,18 +75,11 @@ def main(argv):
         rows.append(row)
         print(*(f"{value:.3g}" if isinstance(value, float) else value for value in row.values()), flush=True)
         if options.json:
-            where = {"fingerprint": library.fingerprint(), "threads": options.threads, "versions": library.versions(),
-                     "date": f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%dT%H:%M:%SZ}"}
-            lines = ",\n  ".join(json.dumps(one) for one in rows)
-            Path(options.json).write_text(f'{{\n "environment": {json.dumps(where)},\n "rows": [\n  {lines}\n ]\n}}\n', encoding="utf-8")
+            write_rows(options.json, library.environment(), rows)
     kept = [row["kept"] for row in rows]
     print(f"{len(rows)} rows; kept {math.exp(statistics.fmean(map(math.log, kept))) if kept else 0:.3f} in the mean, "
           f"below 0.9 in {sum(one < 0.9 for one in kept)}")
 
 
 if __name__ == "__main__":
-    try:
-        main(sys.argv[1:])
-    except BadInput as error:
-        print(f"cpu_epilogues.py: error: {error}", file=sys.stderr)
-        sys.exit(2)
+    end_with(main)

@@ -7,10 +7,14 @@ run is timed: weights are packed, models compiled and tensors laid before.
 """
 
 import ctypes
+import datetime
 import importlib
+import json
 import math
 import os
+import statistics
 import sys
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -39,6 +43,30 @@ def attempt(make, *arguments):
         return make(*arguments)
     except Exception as error:  # noqa: BLE001
         return f"{type(error).__name__}: {error}".splitlines()[0][:300]
+
+
+def medians_in_turns(runs, seconds, rounds):
+    """Medians by name, in microseconds, of functions that run in turns of this process. Turns go round and back; each warms up with a
+    run, and has its share of the seconds or takes one sample."""
+    samples = {name: [] for name in runs}
+    for round_ in range(rounds):
+        for name in list(runs) if round_ % 2 == 0 else list(runs)[::-1]:
+            run, end = runs[name], time.perf_counter() + seconds / rounds / len(runs)
+            run()
+            while True:
+                start = time.perf_counter_ns()
+                run()
+                samples[name].append((time.perf_counter_ns() - start) / 1000)
+                if time.perf_counter() > end:
+                    break
+    return {name: statistics.median(found) for name, found in samples.items()}
+
+
+def write_rows(path, where, rows):
+    """Writes a table as JSON, a row a line, with where and when it was measured."""
+    where = where | {"date": f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%dT%H:%M:%SZ}"}
+    lines = ",\n  ".join(map(json.dumps, rows))
+    Path(path).write_text(f'{{\n "environment": {json.dumps(where)},\n "rows": [\n  {lines}\n ]\n}}\n', encoding="utf-8")
 
 
 def even(problem):
@@ -86,6 +114,9 @@ class Convtune(Library):
 
     def fingerprint(self):
         return next(d.fingerprint for d in self.module.devices() if d.device == "cpu")
+
+    def environment(self):
+        return {"fingerprint": self.fingerprint(), "threads": self.threads, "versions": self.versions()}
 
     def way(self, problem, data, line, algorithm=None, config=None):
         planned = self.module.Convolution(line, "cpu", algorithm, config)

@@ -9,22 +9,17 @@ The library is CONVTUNE_LIBRARY, or this checkout's build/release. Exit codes: 0
 """
 
 import argparse
-import datetime
 import inspect
-import json
 import math
 import mmap
 import os
-import statistics
 import sys
-import time
 from dataclasses import replace
-from pathlib import Path
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from cpu_libraries import ROOT, Convtune  # noqa: E402
+from cpu_libraries import Convtune, medians_in_turns, write_rows  # noqa: E402
 from cpu_oracle import make_data  # noqa: E402
-from problem_lines import BadInput, find, load_suite, to_line  # noqa: E402
+from problem_lines import BadInput, end_with, find, load_suite, to_line  # noqa: E402
 
 # Bytes behind a line, and whether pages are huge.
 WAYS = {"line": (0, True), "16": (16, True), "32": (32, True), "line_small_pages": (0, False)}
@@ -60,18 +55,7 @@ def measure(library, problem, seconds, tune):
         y.bytes[...] = 0
         kept += [x, y]
         runs[name] = (lambda x=x, y=y: planned.run_raw(x.at, packed.pointer, y.at))
-    samples = {name: [] for name in runs}
-    for round_ in range(ROUNDS):
-        for name in list(runs) if round_ % 2 == 0 else list(runs)[::-1]:
-            run, end = runs[name], time.perf_counter() + seconds / ROUNDS / len(runs)
-            run()
-            while True:
-                start = time.perf_counter_ns()
-                run()
-                samples[name].append((time.perf_counter_ns() - start) / 1000)
-                if time.perf_counter() > end:
-                    break
-    times = {name: statistics.median(found) for name, found in samples.items()}
+    times = medians_in_turns(runs, seconds, ROUNDS)
     plan = f"{planned.plan.algorithm} {planned.plan.config}"
     return {"layer": problem.name or line, "problem": line, "line_us": times["line"],
             **{name + "_over_line": times[name] / times["line"] for name in list(WAYS)[1:]}, "plan": plan}
@@ -96,17 +80,9 @@ def main(argv):
     for problem in problems:
         rows.append(measure(library, problem, options.seconds, options.tune))
         print(*(f"{value:.3g}" if isinstance(value, float) else value for value in rows[-1].values()), flush=True)
-        if not options.json:
-            continue
-        where = {"fingerprint": library.fingerprint(), "threads": options.threads, "versions": library.versions(),
-                 "date": f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%dT%H:%M:%SZ}"}
-        lines = ",\n  ".join(json.dumps(row) for row in rows)
-        Path(options.json).write_text(f'{{\n "environment": {json.dumps(where)},\n "rows": [\n  {lines}\n ]\n}}\n')
+        if options.json:
+            write_rows(options.json, library.environment(), rows)
 
 
 if __name__ == "__main__":
-    try:
-        main(sys.argv[1:])
-    except BadInput as error:
-        print(f"cpu_memory.py: error: {error}", file=sys.stderr)
-        sys.exit(2)
+    end_with(main)

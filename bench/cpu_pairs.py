@@ -10,21 +10,18 @@ moves less than it moves the median; both are kept. Exit codes: 0 done, 1 a wron
 """
 
 import argparse
-import datetime
 import inspect
-import json
 import os
 import statistics
 import sys
 import time
 from dataclasses import replace
-from pathlib import Path
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from cpu_libraries import Convtune, attempt  # noqa: E402
+from cpu_libraries import Convtune, attempt, write_rows  # noqa: E402
 from cpu_oracle import Oracle  # noqa: E402
 from cpu_peers import MEMORY, Worker, mean  # noqa: E402
-from problem_lines import BadInput, find, load_suite  # noqa: E402
+from problem_lines import BadInput, end_with, find, load_suite  # noqa: E402
 
 ROUNDS = 12
 NAMES = ("before", "after")
@@ -113,9 +110,7 @@ def main(argv):
                                     "median_us": found[name][1]} for name in NAMES], "before_over_after": before / after})
             print(f"{rows[-1]['layer']:28} {before:9.1f} {after:9.1f} {before / after:.3f}", flush=True)
             if options.json:
-                where = {"fingerprint": workers["after"].fingerprint, "threads": options.threads,
-                         "date": f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%dT%H:%M:%SZ}"}
-                Path(options.json).write_text(json.dumps({"environment": where, "rows": rows}, indent=1) + "\n", encoding="utf-8")
+                write_rows(options.json, {"fingerprint": workers["after"].fingerprint, "threads": options.threads}, rows)
         print(f"{len(rows)} rows, before over after {mean([row['before_over_after'] for row in rows]) or 0:.3f} in the mean, least "
               f"{min((row['before_over_after'] for row in rows), default=0):.3f}; {time.process_time():.0f} s of this process")
     finally:
@@ -125,8 +120,4 @@ def main(argv):
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except BadInput as error:
-        print(f"cpu_pairs.py: error: {error}", file=sys.stderr)
-        sys.exit(2)
+    end_with(main)

@@ -50,7 +50,7 @@ from cpu_axes import load_layers  # noqa: E402
 from cpu_libraries import LIBRARIES  # noqa: E402
 from cpu_oracle import Oracle, as_floats, make_data, widen  # noqa: E402
 from peers import TIE, table, write  # noqa: E402
-from problem_lines import ACTIVATIONS, NUMBER, SUITES, BadInput, find, load_suite  # noqa: E402
+from problem_lines import ACTIVATIONS, NUMBER, SUITES, BadInput, end_with, find, load_suite  # noqa: E402
 
 MIN_ROUNDS = 5
 OTHERS = 0.05  # the part of a thread's time that others may work beside it
@@ -387,8 +387,4 @@ def main(argv):
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except BadInput as error:
-        print(f"cpu_peers.py: error: {error}", file=sys.stderr)
-        sys.exit(2)
+    end_with(main)

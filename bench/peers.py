@@ -17,7 +17,7 @@ import sys
 from dataclasses import replace
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from problem_lines import SUITES, BadInput, find, load_suite, to_line  # noqa: E402
+from problem_lines import SUITES, BadInput, end_with, find, load_suite, to_line  # noqa: E402
 from torch_peers import Case, Machine, NoDevice, TritonFile  # noqa: E402
 
 PEERS = ("eager", "compiled", "fused")
@@ -185,11 +185,4 @@ def main(argv):
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except BadInput as error:
-        print(f"peers.py: error: {error}", file=sys.stderr)
-        sys.exit(2)
-    except NoDevice as error:
-        print(f"peers.py: error: {error}", file=sys.stderr)
-        sys.exit(3)
+    end_with(main, [(NoDevice, 3)])

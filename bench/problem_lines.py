@@ -5,6 +5,7 @@ include/convtune/problem.h tells the grammar; tests/bench/peers_test.py holds bo
 """
 
 import re
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,6 +25,16 @@ SUITES = ("stem", "body", "depthwise", "edges")
 
 class BadInput(ValueError):
     """Whatever the user gave cannot be used; the message says what and why."""
+
+
+def end_with(main, codes=()):
+    """Ends the program with what main(arguments) returns, or with a message and 2 where it is BadInput, or the code of another class of
+    errors among `codes`: pairs of both."""
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except (BadInput, *(kind for kind, _ in codes)) as error:
+        print(f"{Path(sys.argv[0]).name}: error: {error}", file=sys.stderr)
+        sys.exit(next((code for kind, code in codes if isinstance(error, kind)), 2))
 
 
 @dataclass(frozen=True)
