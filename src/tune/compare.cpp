@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t kMostPeersInTurns = 8;
 constexpr int kFewestRounds = 5, kMostRounds = 5000;
-constexpr std::int64_t kSamples = 2048;  // output elements that the oracle computes for a check
+constexpr std::int64_t kComparedOutputs = 2048;  // output elements that the oracle computes for a check
 
 constexpr double kBusy = 0.25;  // per provider's samples interrupted
 
@@ -187,7 +187,7 @@ Comparison compare(const ConvProblem& problem, Device device, const CompareOptio
         fmt::format("seconds_per_case must be above 0 and at most a day, not {}", options.seconds_per_case));
   const Plan plan = choose(resolved, info);
   const auto start = std::chrono::steady_clock::now();
-  Testbed bed(resolved, on, TestData::real, 1, affordable_samples(resolved, kSamples));
+  Testbed bed(resolved, on, TestData::real, 1, affordable_samples(resolved, kComparedOutputs));
   const auto ready = std::chrono::steady_clock::now();
   const Contender ours =
       contender(find_algorithm(device.kind, plan.algorithm), plan.config, resolved, info, bed);

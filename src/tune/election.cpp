@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kNear = 1.3;  // the fastest vendor's time: who may turn out the fastest, measured once
 constexpr double kFinalSeconds = 4;
-constexpr int kFewestRounds = 3, kMostRounds = 400;
+constexpr int kFewestVotes = 3, kMostVotes = 400;
 
 // The fastest vendor and who is near it, since the promise is against the best of them.
 std::vector<Contender*> fastest_vendors(std::vector<Contender>& vendors) {
@@ -30,7 +30,7 @@ std::vector<Contender*> finalists(std::vector<Contender>& ours, std::size_t vend
   std::sort(ours.begin(), ours.end(), [](const Contender& a, const Contender& b) { return faster(&a, &b); });
   std::size_t most = kFinalists;
   if (!ours.empty()) {
-    const double rounds_us = kFewestRounds * ours.front().screen_us;
+    const double rounds_us = kFewestVotes * ours.front().screen_us;
     const double in_time =
         1e6 * with.budget.left(Budget::Stage::final) / rounds_us - static_cast<double>(vendors);
     most = static_cast<std::size_t>(std::clamp(in_time, 2.0, static_cast<double>(kFinalists)));
@@ -52,7 +52,7 @@ std::vector<Contender*> finalists(std::vector<Contender>& ours, std::size_t vend
 void measure_again(const std::vector<Contender*>& contenders, const SearchContext& with) {
   std::vector<std::function<double()>> samplers;
   for (const Contender* one : contenders) samplers.push_back(with.bed.sampler(*one->executable));
-  const auto results = measure_in_turns(samplers, kFinalSeconds, with.cancelled, kFewestRounds, kMostRounds,
+  const auto results = measure_in_turns(samplers, kFinalSeconds, with.cancelled, kFewestVotes, kMostVotes,
                                         with.budget.late(Budget::Stage::final));
   for (std::size_t i = 0; i < contenders.size(); ++i)
     if (results[i].n > 0) contenders[i]->screen_us = results[i].median_us;

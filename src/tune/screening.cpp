@@ -12,7 +12,7 @@
 namespace convtune {
 namespace {
 
-constexpr int kSamples = 3;        // short runs of a candidate
+constexpr int kShortRuns = 3;      // short runs of a candidate
 constexpr double kLongUs = 100e3;  // and no more runs than take so long
 constexpr double kBoundMargin =
     1.2;                           // the ceilings behind a bound are measured, too: not trusted to the last
@@ -111,7 +111,7 @@ double Screening::time_us(const Contender& one, double best_us) {
   Testbed::Timed timed = bed_.prepare(*one.executable);
   while (true) {
     std::vector<double> samples;
-    for (double spent_us = 0; samples.size() < kSamples && spent_us < kLongUs; spent_us += samples.back()) {
+    for (double spent_us = 0; samples.size() < kShortRuns && spent_us < kLongUs; spent_us += samples.back()) {
       samples.push_back(timed.sample_us());
       if (best_us > 0 && samples.back() > kHopeless * best_us) break;
     }

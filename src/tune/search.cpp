@@ -22,7 +22,7 @@ constexpr std::size_t kTrialsToJudge = 3;
 // An algorithm whose best forecast is so many times the best of all may still be the fastest, and three of
 // its configs are tried early. Of a layer on a GPU 10 of the first 12 guesses were of the way with the best
 // forecasts, and the best of them took 1.29 times the time of the only one that was tried of another.
-constexpr double kNear = 1.5;
+constexpr double kNearEnough = 1.5;
 
 // Configs of an algorithm that are forecast to take up to so many times its best are as likely to be its
 // fastest.
@@ -86,7 +86,7 @@ std::vector<Candidate> deal(const std::vector<std::vector<Forecast>>& of_each) {
   // kTrialsToJudge times; and where there are no forecasts, who was dealt less often.
   const auto turn = [&](const Hand& hand) -> std::size_t {
     if (blind) return hand.dealt;
-    const double most = hand.dealt == 0 ? kFarOff : kNear;
+    const double most = hand.dealt == 0 ? kFarOff : kNearEnough;
     return hand.dealt < kTrialsToJudge && hand.us() <= most * *best_us ? hand.dealt : kTrialsToJudge;
   };
   std::vector<Candidate> all;

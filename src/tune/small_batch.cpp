@@ -14,9 +14,9 @@ namespace convtune {
 namespace {
 
 constexpr std::int64_t kImagesAThread = 4, kTimesFewer = 8;
-constexpr std::int64_t kSamples = 512;  // output elements that the oracle computes for a check
-constexpr std::size_t kInTurns = 4;     // times the few: what is measured in turns at first
-constexpr int kRounds = 3;              // of those; twice as many of the next half
+constexpr std::int64_t kSmallBatchOutputs = 512;  // output elements that the oracle computes for a check
+constexpr std::size_t kInTurns = 4;               // times the few: what is measured in turns at first
+constexpr int kRounds = 3;                        // of those; twice as many of the next half
 
 ConvProblem of_images(ConvProblem problem, std::int64_t images) {
   problem.n = images;
@@ -43,7 +43,7 @@ SmallBatch::SmallBatch(const ConvProblem& problem, std::int64_t images, Backend&
       device_(backend.info()),
       ceilings_(ceilings),
       trials_(open_trials(problem_, device_, keep, anew)),
-      bed_(problem_, backend, TestData::real, 1, affordable_samples(problem_, kSamples),
+      bed_(problem_, backend, TestData::real, 1, affordable_samples(problem_, kSmallBatchOutputs),
            timed_from(problem, device_)),
       screening_(problem_, device_, bed_, trials_, keep) {}
 

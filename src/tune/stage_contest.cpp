@@ -11,11 +11,11 @@ namespace convtune {
 namespace {
 
 constexpr double kPickSeconds = 1;
-constexpr int kFewestRounds = 5, kMostRounds = 40;  // rounds of picking
+constexpr int kFewestPicks = 5, kMostPicks = 40;  // rounds of picking
 // A contest takes 10 rounds where the answer is plain, and up to 640 in the time there is: at least 25. A
 // gain of 5 % in a noise of 2 % was found by 10 rounds in 30 of 100 cases, by 20 in 94, by 25 in 99.
 constexpr int kFewestSamples = 40;
-constexpr double kFewestSamplesSeconds = 2, kContestSeconds = 5;
+constexpr double kFewestSamplesSeconds = 2, kStageContestSeconds = 5;
 constexpr double kMostDeviation = 0.02;  // median absolute deviation over median
 
 double deviation(const std::vector<double>& first, const std::vector<double>& second) {
@@ -38,14 +38,14 @@ StageContest stage_contest(const std::vector<std::function<double()>>& samplers,
                            const std::function<void(std::size_t)>& before_contest,
                            const std::function<bool()>& late, const std::function<Witness()>& witness) {
   StageContest result;
-  result.in_turns = measure_in_turns(samplers, kPickSeconds, cancelled, kFewestRounds, kMostRounds, late);
+  result.in_turns = measure_in_turns(samplers, kPickSeconds, cancelled, kFewestPicks, kMostPicks, late);
   result.best = 1;
   for (std::size_t i = 2; i < samplers.size(); ++i)
     if (result.in_turns[i].median_us < result.in_turns[result.best].median_us) result.best = i;
 
   ContestOptions rules;
   rules.min_gain = min_gain;
-  rules.max_seconds = kContestSeconds;
+  rules.max_seconds = kStageContestSeconds;
   rules.cancelled = cancelled;
   rules.late = late;
   rules.witness = witness;

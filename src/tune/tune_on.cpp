@@ -25,8 +25,8 @@
 namespace convtune {
 namespace {
 
-constexpr std::int64_t kSamples = 2048;    // output elements that the oracle computes for a check
-constexpr std::size_t kFewestVendors = 4;  // of its ways, however small the budget
+constexpr std::int64_t kCheckedOutputs = 2048;  // output elements that the oracle computes for a check
+constexpr std::size_t kFewestVendors = 4;       // of its ways, however small the budget
 constexpr double kPatienceShare = 0.1, kLeastPatience = 0.3;  // with a clock that drifts
 constexpr double kRunsOfACandidate = 2.5, kWholeShare = 0.4;  // its check and samples; of the seconds left
 constexpr double kNeighbours = 5, kLastStageRuns = 250;       // of a last stage, at most as a rule
@@ -51,7 +51,7 @@ class Tuning {
         known_(unproven && unproven->searched == kernels() ? known() : std::vector<Contender>()),
         batches_(problem, device_, algorithms, rules()),
         ceilings_(measure_ceilings(device_.device)),
-        bed_(problem, backend, TestData::real, 1, affordable_samples(problem, kSamples)),
+        bed_(problem, backend, TestData::real, 1, affordable_samples(problem, kCheckedOutputs)),
         screening_(
             problem, device_, bed_, trials_, options.save,
             std::clamp(kPatienceShare * options.budget_seconds, kLeastPatience, Screening::kMostPatience)) {}

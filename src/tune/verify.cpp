@@ -23,9 +23,9 @@ namespace convtune {
 namespace {
 
 constexpr std::size_t kKeptFailures = 20;
-constexpr std::int64_t kAllOutputs = 1 << 18;   // outputs up to this many are checked whole
-constexpr std::int64_t kSamples = 20000;        // of a larger one
-constexpr std::uint64_t kAheadAProcessor = 16;  // problems of the sweep; most of them are built at once
+constexpr std::int64_t kAllOutputs = 1 << 18;    // outputs up to this many are checked whole
+constexpr std::int64_t kSampledOutputs = 20000;  // of a larger one
+constexpr std::uint64_t kAheadAProcessor = 16;   // problems of the sweep; most of them are built at once
 
 // One thing to check. Built by some thread beforehand: compiling takes far longer than checking.
 struct Built {
@@ -74,8 +74,8 @@ class Beds {
  private:
   Testbed& bed(std::size_t index, TestData data) {
     if (index == beds_.size())
-      beds_.push_back(std::make_unique<Testbed>(problem_, on_, data, seed_,
-                                                problem_.output_elements() <= kAllOutputs ? 0 : kSamples));
+      beds_.push_back(std::make_unique<Testbed>(
+          problem_, on_, data, seed_, problem_.output_elements() <= kAllOutputs ? 0 : kSampledOutputs));
     return *beds_[index];
   }
 

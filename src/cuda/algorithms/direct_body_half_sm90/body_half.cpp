@@ -230,7 +230,7 @@ TensorMaps maps_of(const Kernel& kernel) {
 }
 
 // Parts of `whole`, as nearly equal as they can be, of `least` to `most` each.
-std::set<int> parts_of(int whole, int least, int most) {
+std::set<int> parts_within(int whole, int least, int most) {
   std::set<int> parts;
   for (int count = ceil_div(whole, most); count <= whole; ++count) {
     const int part = ceil_div(whole, count);
@@ -256,7 +256,7 @@ std::vector<std::array<int, 3>> shapes_of(Kernel kernel, int positions) {
     for (int columns = most; columns >= least; columns = round_up(columns, 16) - 16) add(1, 1, columns);
     return shapes;
   }
-  std::set<int> some = parts_of(width, 8, std::min(positions, 128));
+  std::set<int> some = parts_within(width, 8, std::min(positions, 128));
   if (width >= 8) some.insert(8);
   if (kernel.transposes) {
     std::set<int> eights;
@@ -264,7 +264,7 @@ std::vector<std::array<int, 3>> shapes_of(Kernel kernel, int positions) {
     some = std::move(eights);
   }
   for (const int columns : some)
-    for (const int rows : parts_of(height, 1, 64)) add(1, rows, columns);
+    for (const int rows : parts_within(height, 1, 64)) add(1, rows, columns);
   for (int images = 2; images <= std::min(kernel.batch(), 16); ++images) add(images, height, width);
   if (shapes.empty()) shapes.push_back({1, height, width});  // few small images
   return shapes;

@@ -95,7 +95,8 @@ std::vector<int> channel_choices(const ConvExtents& conv, int width, int strips)
 
 // Every valid config. `wasteful`: those with idle outputs and few threads too, for problems that have no
 // other.
-std::vector<Kernel> configs_of(const ConvExtents& conv, const Target& target, bool wasteful = false) {
+std::vector<Kernel> depthwise_3d_configs_of(const ConvExtents& conv, const Target& target,
+                                            bool wasteful = false) {
   std::vector<Kernel> configs;
   const int word = Kernel::least(conv).word();
   const auto idle = [&](int tile, int extent) {
@@ -132,7 +133,7 @@ std::vector<Kernel> configs_of(const ConvExtents& conv, const Target& target, bo
                 }
             }
       }
-  return configs.empty() && !wasteful ? configs_of(conv, target, true) : configs;
+  return configs.empty() && !wasteful ? depthwise_3d_configs_of(conv, target, true) : configs;
 }
 
 class DirectDepthwise3d final : public KernelAlgorithmOf<Kernel> {
@@ -160,7 +161,7 @@ class DirectDepthwise3d final : public KernelAlgorithmOf<Kernel> {
   }
 
   bool has_configs(const Computed& a, const DeviceInfo& device) const override {
-    return !configs_of(extents_of(a), target_of(device)).empty();
+    return !depthwise_3d_configs_of(extents_of(a), target_of(device)).empty();
   }
   std::string why_none(const ConvProblem& a, const DeviceInfo& device) const override {
     const Kernel least = Kernel::least(extents_of(a));
@@ -173,7 +174,7 @@ class DirectDepthwise3d final : public KernelAlgorithmOf<Kernel> {
   std::vector<Kernel> configs(const Computed& a, const DeviceInfo& device) const override {
     std::vector<Ranked<Kernel>> ranked;
     const Target target = target_of(device);
-    for (const Kernel& kernel : configs_of(extents_of(a), target)) {
+    for (const Kernel& kernel : depthwise_3d_configs_of(extents_of(a), target)) {
       ranked.push_back(timed(kernel, a, target, static_cast<double>(kernel.all_blocks())));
       ranked.back().cost *= 1 + kProductShare * kernel.products();
     }

@@ -116,8 +116,8 @@ std::vector<int> channel_choices(const ConvExtents& conv) {
 
 // Every valid config. `wasteful`: those with idle outputs and few threads too, for problems that have no
 // other.
-std::vector<DirectDepthwiseSm80> configs_of(const ConvExtents& conv, const Target& target,
-                                            bool wasteful = false) {
+std::vector<DirectDepthwiseSm80> depthwise_configs_of(const ConvExtents& conv, const Target& target,
+                                                      bool wasteful = false) {
   std::vector<DirectDepthwiseSm80> configs;
   const auto idle = [&](int tile, int extent) {
     return !wasteful && ceil_div(extent, tile) * tile > extent + extent / 7;
@@ -162,7 +162,7 @@ std::vector<DirectDepthwiseSm80> configs_of(const ConvExtents& conv, const Targe
             }
     }
   }
-  return configs.empty() && !wasteful ? configs_of(conv, target, true) : configs;
+  return configs.empty() && !wasteful ? depthwise_configs_of(conv, target, true) : configs;
 }
 
 class DirectDepthwise final : public KernelAlgorithmOf<DirectDepthwiseSm80> {
@@ -187,7 +187,7 @@ class DirectDepthwise final : public KernelAlgorithmOf<DirectDepthwiseSm80> {
   }
 
   bool has_configs(const Computed& a, const DeviceInfo& device) const override {
-    return !configs_of(extents_of(a), target_of(device)).empty();
+    return !depthwise_configs_of(extents_of(a), target_of(device)).empty();
   }
   std::string why_none(const ConvProblem& a, const DeviceInfo& device) const override {
     const auto least = DirectDepthwiseSm80::least(extents_of(a));
@@ -201,7 +201,7 @@ class DirectDepthwise final : public KernelAlgorithmOf<DirectDepthwiseSm80> {
   std::vector<DirectDepthwiseSm80> configs(const Computed& a, const DeviceInfo& device) const override {
     std::vector<Ranked<DirectDepthwiseSm80>> ranked;
     const Target target = target_of(device);
-    for (const DirectDepthwiseSm80& kernel : configs_of(extents_of(a), target)) {
+    for (const DirectDepthwiseSm80& kernel : depthwise_configs_of(extents_of(a), target)) {
       ranked.push_back(timed(kernel, a, target, static_cast<double>(kernel.all_blocks())));
       ranked.back().cost *= 1 + kProductShare * kernel.work().straight;
     }

@@ -63,7 +63,7 @@ TileWork work_of(const DirectStemHalf& a) {
   return work;
 }
 
-std::vector<DirectStemHalf> configs_of(const ConvExtents& conv, const Target& target, bool wgmma) {
+std::vector<DirectStemHalf> stem_configs_of(const ConvExtents& conv, const Target& target, bool wgmma) {
   std::vector<DirectStemHalf> configs;
   const auto add = [&](const DirectStemHalf& kernel) {
     if (kernel.valid(target.smem_per_block) && stays_resident(kernel, target)) configs.push_back(kernel);
@@ -106,7 +106,7 @@ class DirectStemHalfAlgorithm final : public KernelAlgorithmOf<DirectStemHalf> {
   }
 
   bool has_configs(const Computed& a, const DeviceInfo& device) const override {
-    return !configs_of(extents_of(a), target_of(device), has_wgmma(device)).empty();
+    return !stem_configs_of(extents_of(a), target_of(device), has_wgmma(device)).empty();
   }
   std::string why_none(const ConvProblem&, const DeviceInfo& device) const override {
     return fmt::format("no tile's input fits the {} bytes of a block beside the weights",
@@ -115,7 +115,7 @@ class DirectStemHalfAlgorithm final : public KernelAlgorithmOf<DirectStemHalf> {
   std::vector<DirectStemHalf> configs(const Computed& a, const DeviceInfo& device) const override {
     std::vector<Ranked<DirectStemHalf>> ranked;
     const Target target = target_of(device);
-    for (const DirectStemHalf& kernel : configs_of(extents_of(a), target, has_wgmma(device)))
+    for (const DirectStemHalf& kernel : stem_configs_of(extents_of(a), target, has_wgmma(device)))
       ranked.push_back(timed(kernel, a, target, static_cast<double>(grid_of(kernel, device.units))));
     return best_of(std::move(ranked), kMostCandidates, kHopeless);
   }
