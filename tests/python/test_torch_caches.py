@@ -1,5 +1,8 @@
 """PyTorch's caches of compiled graphs: none finds what another version of convtune left there."""
 
+import subprocess
+import sys
+
 import pytest
 from torch_support import torch
 
@@ -66,3 +69,31 @@ def test_another_version_compiles_again(config, backend, monkeypatch, tmp_path):
     found, missed = hits("1")
     assert found > 0 and missed == 0
     assert hits("2")[0] == 0
+
+
+KEPT = """
+import sys
+from types import SimpleNamespace
+from torch._inductor.runtime.autotune_cache import AutotuneCache
+best = AutotuneCache.create({"autotune_local_cache": True}, sys.argv[1], "of these")
+best.save(SimpleNamespace(kwargs={"XBLOCK": 64}, num_warps=4, num_stages=1), 1000)
+"""
+
+
+@pytest.mark.parametrize("users", ["", "mine"])
+def test_best_configs_of_compiling_processes_are_found(config, users, monkeypatch, tmp_path):
+    """Inductor's processes, which have no tag but the environment's, say where the best config of a Triton kernel is kept."""
+    file = tmp_path / "cabc.py"
+    monkeypatch.setenv("TORCH_COMPILE_CACHE_KEY_TAG", users)
+    subprocess.run([sys.executable, "-c", KEPT, str(file)], check=True, timeout=300)
+    torch_caches.find_best_configs()
+    from torch._inductor.runtime.autotune_cache import AutotuneCache
+
+    with config.patch(cache_key_tag=users):
+        torch_caches.tag()
+        found = AutotuneCache.create({"autotune_local_cache": True}, str(file), "of these")._read()
+        assert found["XBLOCK"] == 64 and found["configs_hash"] == "of these"
+        other = AutotuneCache.create({"autotune_local_cache": True}, str(tmp_path / "cabd.py"), "of these")
+        assert other._read() is None
+    with config.patch(cache_key_tag="another"):
+        assert AutotuneCache.create({"autotune_local_cache": True}, str(file), "of these")._read() is None

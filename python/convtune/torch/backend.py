@@ -34,7 +34,7 @@ from ..errors import InvalidArgument
 from ..optimize_report import OptimizeReport
 from ..table import microseconds
 from .ahead import asked_ahead
-from .caches import tag
+from .caches import find_best_configs, tag
 from .dynamo import teach
 from .graph.capture import twin
 from .graph.channels_last import ChannelsLastPass
@@ -118,6 +118,7 @@ def backend(
     def compile(graph: GraphModule, inputs: Sequence[Any], **own: Any) -> Any:
         tag()  # again: it may have been set since
         install()
+        find_best_configs()
         leave_quietly()
         if ahead is not None:
             ahead.join()

@@ -8,13 +8,15 @@ by its sources.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import os
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-__all__ = ["tag", "version"]
+__all__ = ["find_best_configs", "tag", "version"]
 
 
 @cache
@@ -36,3 +38,26 @@ def tag() -> None:
     own = f"convtune {version()}"
     if own not in getattr(config, "cache_key_tag", own):
         config.cache_key_tag = f"{config.cache_key_tag} {own}".lstrip()
+
+
+@cache
+def find_best_configs() -> None:
+    """Leaves this version out of the names under which inductor keeps the best configs of Triton's kernels: those are by the
+    kernel's source, and nothing of convtune's is in them. Inductor's compiling processes, which know of no tag, say under which name
+    one is kept; a later process that asked by another would measure all of them again, in every first call. As PyTorch has
+    it where it makes names in another way. docs/decisions/0185-what-first-calls-need-not-wait-for.md."""
+    with contextlib.suppress(ImportError, AttributeError):
+        config: Any = import_module("torch.compiler.config")
+        module: Any = import_module("torch._inductor.runtime.autotune_cache")
+        kept, strategy = module.AutotuneCache, getattr(module, "AUTOTUNE_CACHE_KEY_STRATEGY", None)
+        real = kept._prepare_key
+
+        def name_by(filename: str, tag: str) -> Any:
+            text = f"{os.path.basename(filename)}:{tag}"
+            return strategy.key(text) if strategy is not None else hashlib.sha256(text.encode()).hexdigest()
+
+        def prepare_key(filename: str) -> Any:
+            return name_by(filename, config.cache_key_tag.replace(f"convtune {version()}", "").strip())
+
+        if real("a.py") == name_by("a.py", config.cache_key_tag):
+            kept._prepare_key = staticmethod(prepare_key)
