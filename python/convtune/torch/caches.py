@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import sys
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -40,15 +41,20 @@ def tag() -> None:
         config.cache_key_tag = f"{config.cache_key_tag} {own}".lstrip()
 
 
-@cache
 def find_best_configs() -> None:
-    """Leaves this version out of the names under which inductor keeps the best configs of Triton's kernels: those are by the
-    kernel's source, and nothing of convtune's is in them. Inductor's compiling processes, which know of no tag, say under which name
-    one is kept; a later process that asked by another would measure all of them again, in every first call. As PyTorch has
-    it where it makes names in another way. docs/decisions/0185-what-first-calls-need-not-wait-for.md."""
+    """Leaves this version out of the names under which inductor, once it is there, keeps the best configs of Triton's kernels: those
+    are by the kernel's source, and nothing of convtune's is in them. Inductor's compiling processes, which know of no tag, say under
+    which name one is kept; a later process that asked by another would measure all of them again, in every first call. As PyTorch
+    has it where it makes names in another way. docs/decisions/0185-what-first-calls-need-not-wait-for.md."""
+    module = sys.modules.get("torch._inductor.runtime.autotune_cache")
+    if module is not None:
+        _name_without_tag(module)
+
+
+@cache
+def _name_without_tag(module: Any) -> None:
     with contextlib.suppress(ImportError, AttributeError):
         config: Any = import_module("torch.compiler.config")
-        module: Any = import_module("torch._inductor.runtime.autotune_cache")
         kept, strategy = module.AutotuneCache, getattr(module, "AUTOTUNE_CACHE_KEY_STRATEGY", None)
         real = kept._prepare_key
 

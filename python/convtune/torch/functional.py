@@ -17,7 +17,7 @@ from ..problem import transposed_problem_of
 from ..tensors import check_like
 from . import autocast
 from .batches import ANY_BATCH
-from .caches import tag
+from .caches import find_best_configs, tag
 from .frames import check_kept, joined, keep_frames
 from .gradients import with_gradients
 from .how import How, kept_as_written, written
@@ -50,6 +50,7 @@ def _fake(x: Tensor, weight: Tensor, bias: Tensor | None, *words: Any) -> Tensor
 
 def fake_sum(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, how: How) -> Tensor:
     """Shape and strides of what `run` gives, sizes possibly symbolic."""
+    find_best_configs()  # whoever compiles what is traced here
     axes, (shape_of_x, shape_of_w) = how.axes, SHAPES[how.axes]
     if how.transposed:
         shape_of_w = shape_of_w.replace("K, C/", "C, K/")
