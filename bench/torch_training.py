@@ -121,7 +121,7 @@ def beside_each_other(theirs, ours, inputs):
 
 def convtunes(model, turn, options, stage, found):
     """By convtune, which has the GPU to itself where it measures, and leaves it to others while inductor compiles. `stage` is told
-    each phase of the first step; `found` is given what the contest of the whole saw."""
+    each phase of the first step; `found` is given a function that looks at both graphs of each contest of a whole."""
     import torch
 
     import convtune.torch.backend
@@ -133,9 +133,7 @@ def convtunes(model, turn, options, stage, found):
     def contest_and_look(theirs, ours, inputs, *rest):
         outcome = whole_step(theirs, ours, inputs, *rest)
         if proof._device(inputs).type == "cuda" and not options.get("triton.cudagraphs"):
-            stage("the processor's part of both graphs")
-            with contextlib.suppress(RuntimeError):
-                found.update(beside_each_other(theirs, ours, inputs))
+            found.append(lambda: beside_each_other(theirs, ours, inputs))
         return outcome
 
     convtune.torch.backend.whole_step = contest_and_look
@@ -205,7 +203,7 @@ def work(args):
             passed("optimizer")
         return loss.detach()
 
-    begin, report, kept, run, beside = time.monotonic(), None, None, model, {}
+    begin, report, kept, run, contests = time.monotonic(), None, None, model, []
     if way in ("ours", "ours_compiled"):
         import convtune
 
@@ -217,7 +215,7 @@ def work(args):
             turn.leave()
     if way in ("backend", "rewritten"):
         unproven = {"convtune.whole": False} if way == "rewritten" else {}
-        run = convtunes(model, turn, {"convtune.budget": args.budget, **unproven, **graphs}, stage, beside)
+        run = convtunes(model, turn, {"convtune.budget": args.budget, **unproven, **graphs}, stage, contests)
     elif way.removesuffix("_first").endswith("compiled"):
         run = compiled(model, turn, graphs)
     else:
@@ -246,7 +244,6 @@ def work(args):
             if layer.swapped:
                 count, saved = facts["won"].get(layer.problem.direction, (0, 0.0))
                 facts["won"][layer.problem.direction] = count + layer.calls, saved + layer.calls * (layer.pytorch_us - layer.convtune_us)
-    facts["beside"] = beside
     turn.answer(facts)
     for line in sys.stdin:
         if line.strip() == "kernels":
@@ -254,6 +251,9 @@ def work(args):
             continue
         if line.strip() == "host":
             turn.answer(times_of(lambda passed: step(run, optimizer, passed), lambda: wait(device)))
+            continue
+        if line.strip() == "beside":
+            turn.answer(contests[-1]() if contests else {})
             continue
         if line.strip() == "functions":
             turn.answer(functions_of(lambda passed: step(run, optimizer, passed)))
@@ -324,6 +324,7 @@ def measured(name, batch, workers, args):
         if time.monotonic() - START < args.deadline:
             one.row["kernels"] = one.ask("kernels", time.monotonic() + 60) or []
             functions = one.ask("functions", time.monotonic() + 60) or []
+            one.row["beside"] = one.ask("beside", time.monotonic() + 60) or {}
             one.row["host"] = {**together(turns[one.way]), "functions": functions} if turns[one.way] else None
     ways = {one.way: {"ms": statistics.median(one.samples), **one.row, "answers": answers.get(one.way)} for one in alive if one.samples}
     for way, one in ways.items():

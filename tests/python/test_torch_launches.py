@@ -3,10 +3,13 @@
 import types
 
 import pytest
-from torch_support import torch
+from torch_steps import assert_same, small, stepped
+from torch_support import on_gpu, torch
 
-from convtune.torch import launches
+from convtune._contest import Contest
+from convtune.torch import backend, launches
 from convtune.torch.launches import compiled_meanwhile, shorten
+from convtune.torch.measure import proof
 
 triton_heuristics = pytest.importorskip("torch._inductor.runtime.triton_heuristics")
 
@@ -122,3 +125,17 @@ def test_code_that_is_loaded_meanwhile_is_found(tmp_path):
     with compiled_meanwhile() as modules:
         assert PyCodeCache.load(f"kernel = {str(tmp_path)!r}") is made
     assert modules == []
+
+
+@on_gpu
+@pytest.mark.usefixtures("afresh")
+def test_a_step_by_the_shorter_way_is_eagers(monkeypatch):
+    monkeypatch.setattr(backend, "waits_for_processor", lambda *_: True)
+    monkeypatch.setattr(proof, "contest", lambda *_, **__: Contest(True, 0.5, 0.5, 0.5, 100.0, 50.0, 10))
+    x, models = torch.rand(2, 3, 16, 16, device="cuda"), [small().cuda() for _ in range(2)]
+    run = torch.compile(models[0], backend="convtune")
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        assert_same(stepped(models[0], x, run, 5), stepped(models[1], x, models[1], 5))
+    notes = backend.last_report().notes
+    is_shorter = not hasattr(triton_heuristics.CachingAutotuner, "_build_fast_launcher")
+    assert any("by a shorter way" in note for note in notes) == is_shorter

@@ -261,7 +261,7 @@ def _who_waits(
         return None, known > 1
     with phases("inductor, of its own graph"):
         theirs = aside(compile, module, inputs)
-    with phases("contest of the whole"):
+    with phases("cuDNN's search, who waits"):  # which the contests of layers need, too
         waits = waits_for_processor(theirs, concrete(inputs))
     keep_number(key, 2.0 if waits else 1.0)
     return theirs, waits
