@@ -52,6 +52,7 @@ const std::vector<const Algorithm*>& cuda_algorithms() {
         &cuda::depthwise_data_gradient_sm80(),
         &cuda::weight_gradient_half_sm90(),
         &cuda::weight_gradient_half_nchw_sm90(),
+        &cuda::depthwise_weight_gradient_half_sm90(),
         &cuda::depthwise_weight_gradient_half(),
         &cuda::depthwise_weight_gradient_sm80(),
         &cuda::weight_gradient_sm80(),

@@ -6,6 +6,7 @@
 namespace convtune::cuda {
 
 const Algorithm& depthwise_weight_gradient_half();
+const Algorithm& depthwise_weight_gradient_half_sm90();
 const Algorithm& depthwise_weight_gradient_sm80();
 const Algorithm& direct_body_half_nchw_sm90();
 const Algorithm& direct_body_half_sm90();
