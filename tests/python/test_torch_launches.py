@@ -74,6 +74,20 @@ def test_what_is_unlike_is_inductors(unlike):
     assert len(kernel.runs) == 3
 
 
+@pytest.mark.parametrize("missing", ["dump_launch_tensors", "store_cubin", "get_active_debug_mode", "has_profile_scratch"])
+def test_another_pytorch_launches_as_ever(missing, monkeypatch):
+    """One that has not all of what is asked of 2.11."""
+    kernel = Kernel(Binary())
+    if missing == "store_cubin":
+        del kernel.launchers[0].store_cubin
+    else:
+        where = {"dump_launch_tensors": Kernel, "get_active_debug_mode": triton_heuristics, "has_profile_scratch": Binary}[missing]
+        monkeypatch.delattr(where, missing)
+    short = launches._Shortened(kernel)
+    assert [short.run("a", "b", 100, stream=5) for _ in range(3)] == ["launched"] * 3
+    assert len(kernel.runs) == 3
+
+
 @pytest.mark.parametrize("scratch", ["has_global_scratch", "has_profile_scratch"])
 def test_a_kernel_with_memory_of_its_own_ends_as_inductors(scratch, monkeypatch):
     monkeypatch.setattr(launches, "_KNOWN", torch.__version__[:4])
@@ -105,9 +119,10 @@ def test_who_looks_sees_inductors_way(monkeypatch):
 
 def test_kernels_of_the_code_are_found(monkeypatch):
     monkeypatch.setattr(triton_heuristics, "CachingAutotuner", Kernel)
-    module = types.ModuleType("code")
-    module.kernel, module.other = Kernel(Binary()), 3
-    assert shorten([module]) == 1 and module.other == 3
+    module, of_a_kernel = types.ModuleType("code"), types.ModuleType("a kernel's source")
+    module.kernel, module.other, module.call = Kernel(Binary()), 3, len
+    of_a_kernel.kernel = module.kernel  # which inductor reads again, for other graphs, too, if it compiles in this process
+    assert shorten([of_a_kernel, module]) == 1 and module.other == 3 and type(of_a_kernel.kernel) is Kernel
     module.kernel.run("a", "b", 100, stream=5)
     Kernel._build_fast_launcher = None  # as newer versions have
     try:

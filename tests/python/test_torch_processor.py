@@ -190,6 +190,16 @@ def test_who_waits_is_remembered(monkeypatch):
     assert asked == ["cheapest", "cheapest"] and "inductor, of its own graph" not in report.seconds
 
 
+def test_the_whole_is_remembered_whatever_the_number_of_launches(monkeypatch):
+    """How many kernels this process has loaded is not what was decided on."""
+    for number, is_first in ((5, True), (3, False)):
+        monkeypatch.setattr(backend, "shorten", lambda modules: number)
+        report, _ = compiled(monkeypatch, True, "")
+        assert ("contest of the whole" in report.seconds) == is_first
+        assert f"{number} kernels of inductor's are launched by a shorter way" in report.notes
+        torch._dynamo.reset()
+
+
 def test_more_memory_is_told(monkeypatch):
     peaks, said = iter([100 << 20, 110 << 20]), []
     monkeypatch.setattr(proof, "peak_bytes", lambda run, device: next(peaks))

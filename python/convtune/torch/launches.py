@@ -42,7 +42,10 @@ class _Shortened:
 
     def _first(self, *args: Any, stream: int, **more: Any) -> Any:
         result = self._kernel.run(*args, stream=stream, **more)
-        self.run = _run_of(self._kernel) or self._kernel.run
+        try:
+            self.run = _run_of(self._kernel) or self._kernel.run
+        except AttributeError:  # another PyTorch, which has not all that is asked
+            self.run = self._kernel.run
         return result
 
 
@@ -85,13 +88,14 @@ def _launcher_of(launcher: Any) -> Callable[..., Any]:
 
 
 def shorten(modules: list[Any]) -> int:
-    """Shortens the launches of kernels in that code of inductor's; how many kernels there are."""
+    """Shortens the launches of kernels in those modules of inductor's that call them; how many kernels there are. Modules that a kernel
+    is made in are left: which of them are loaded depends on the process, and inductor reads them again for other graphs."""
     from torch._inductor.runtime.triton_heuristics import CachingAutotuner
 
     if torch.version.hip is not None or hasattr(CachingAutotuner, "_build_fast_launcher"):
         return 0
     found = 0
-    for module in modules:
+    for module in (one for one in modules if hasattr(one, "call")):
         for name, one in list(vars(module).items()):
             if type(one) is CachingAutotuner:
                 setattr(module, name, _Shortened(one))
