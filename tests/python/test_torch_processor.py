@@ -11,8 +11,13 @@ from torch_support import torch
 import convtune
 from convtune.torch import backend
 from convtune._contest import Contest
+from convtune.optimize_report import Layer
+from convtune.problem import Problem
 from convtune.torch.graph import gradients
+from convtune.torch.graph.chains import Wanted
+from convtune.torch.graph.gradients import GradientPass
 from convtune.torch.measure import decide, processor, proof
+from convtune.torch.measure.phases import Phases
 from convtune.torch.measure.timing import without_collections
 from convtune.torch.run import choice_line
 
@@ -172,6 +177,20 @@ def test_a_step_that_waits_takes_what_is_cheap(monkeypatch):
     report, _ = compiled(monkeypatch, True, "", lost, "xw")
     taken = [layer for layer in report.layers if layer.swapped]
     assert directions(taken) == {"x", "w"} and all("cheaper" in layer.decision and layer.algorithm in layer.decision for layer in taken)
+
+
+def test_what_forward_had_for_a_name_is_not_backwards(monkeypatch):
+    """A convolution that backward computes again has its name in both graphs. What did not compete in one is not taken there."""
+    asked = []
+    monkeypatch.setattr(gradients, "cheapest", lambda found, could, won, device_us: asked.append((could, device_us)) or {})
+    one = GradientPass(Wanted(), Phases(), True)
+    competed, refused = (Layer(["convolution"], Problem.parse(f"ic3ih8oc4kh{size}"), 1) for size in (3, 1))
+    competed.algorithm, competed.layout, competed.pytorch_us = "direct", "nchw", 9.0
+    one._layers = [competed, refused]
+    one._spare_processor([SimpleNamespace(name="convolution", device=torch.device("cpu"))], {})
+    one._layers = [refused, competed]
+    one._spare_processor([SimpleNamespace(name="convolution", device=torch.device("cpu"))], {})
+    assert asked[0] == ({}, {}) and list(asked[1][0]) == list(asked[1][1]) == ["convolution"]
 
 
 def test_a_step_that_does_not_wait_asks_for_no_cost(monkeypatch):

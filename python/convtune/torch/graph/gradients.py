@@ -284,7 +284,9 @@ class GradientPass(CustomGraphPass):
 
     def _spare_processor(self, found: list[Any], lines: dict[str, str]) -> None:
         """Takes directions into `lines` and out of it for the processor's sake, of all that competed: they are right."""
-        layers = {name: layer for layer in self._layers for name in layer.names if layer.algorithm and layer.pytorch_us > 0}
+        # Of a name that forward has, too, the last is this graph's.
+        of_names = {name: layer for layer in self._layers for name in layer.names}
+        layers = {one.name: layer for one in found if (layer := of_names[one.name]).algorithm and layer.pytorch_us > 0}
         theirs = [(replace(layers[one.name], swapped=True), [one]) for one in found if one.name in layers]
         device_us = {name: (layer.pytorch_us, layer.convtune_us) for name, layer in layers.items()}
         with self._phases("contests of layers"), torch._subclasses.fake_tensor.unset_fake_temporarily():

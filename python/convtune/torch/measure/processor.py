@@ -1,8 +1,8 @@
 """What a layer of a step costs the processor, which asks for its kernels: where the device waits for it, that is the layer's time.
 
 A node of a backward graph is one call of PyTorch's, for both gradients. Where one of them is convtune's and the other is left, they
-are two calls, and a kernel that is proven faster makes a step slower whose device waits; one that is slower may make it faster. docs/decisions/0187-who-waits-for-whom.md
-has the reasons."""
+are two calls: a kernel that is proven faster may make a step slower whose device waits, and one that is slower may make it faster.
+docs/decisions/0187-who-waits-for-whom.md has the reasons."""
 
 from __future__ import annotations
 
