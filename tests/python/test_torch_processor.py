@@ -116,8 +116,16 @@ def test_who_waits_is_seen_behind_the_last_launch(behind_s, waits, monkeypatch):
     monkeypatch.setattr(proof, "_device", lambda inputs: torch.device("cuda"))
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: passed(behind_s))
     monkeypatch.setattr(proof, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
-    graph = lambda x: passed(0.02) or x * 2
-    assert proof.waits_for_processor(graph, [torch.rand(4, requires_grad=True)]) is waits
+    calls = torch.zeros(1)
+
+    def graph(x, calls):
+        passed(0.02)
+        return x * (2 + calls.add_(1) + torch.rand(1))
+
+    x = torch.rand(4, requires_grad=True)
+    before = torch.get_rng_state()
+    assert proof.waits_for_processor(graph, [x, calls]) is waits
+    assert calls.item() == 0 and torch.equal(torch.get_rng_state(), before)  # as the step finds them
 
 
 def test_a_processor_waits_for_no_other():

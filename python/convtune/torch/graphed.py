@@ -83,7 +83,7 @@ class _Tensors:
 
 class Graphed:
     """The result of `graphed`; called as the model is. `report`: what was decided of its layers, and the whole beside
-    torch.compile's; None where nothing is convtune's."""
+    torch.compile's; None where there was nothing to compile."""
 
     def __init__(
         self, model: torch.nn.Module, args: tuple[Any, ...], names: tuple[str, ...], options: dict[str, Any], whole: bool

@@ -23,10 +23,13 @@ def compiled_meanwhile() -> Iterator[list[Any]]:
     """A list that has the modules which inductor loads within, once they are loaded."""
     from torch._inductor.codecache import PyCodeCache
 
-    before = {id(one) for one in PyCodeCache.modules}
+    def loaded() -> list[Any]:
+        return list(getattr(PyCodeCache, "modules", ()))  # other versions of PyTorch keep none
+
+    before = set(map(id, loaded()))
     found: list[Any] = []
     yield found
-    found += [one for one in PyCodeCache.modules if id(one) not in before]
+    found += [one for one in loaded() if id(one) not in before]
 
 
 class _Shortened:
