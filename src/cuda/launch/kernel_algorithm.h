@@ -61,9 +61,8 @@ class KernelAlgorithm : public Algorithm {
   double later_parts_us(const ConvProblem&, const DeviceInfo&, const Config&) const;
 
  protected:
-  // Returns true for a kernel that exists in NHWC alone. It takes half precision in NCHW nevertheless: the
-  // kernel runs between conversions of those (conversions.h), and what follows is asked about the problem in
-  // NHWC where y is one.
+  // Returns true for a kernel that exists in NHWC alone. Half precision in NCHW runs between conversions of
+  // it (conversions.h), and what follows is asked about the problem in NHWC where y is one.
   virtual ChannelsLast channels_last() const { return {}; }
   virtual ChannelsLast channels_last_of(const ConvProblem&) const { return channels_last(); }
   Support takes_any_layout(const ConvProblem&, const DeviceInfo&) const;
@@ -318,6 +317,7 @@ class KernelAlgorithmOf : public KernelAlgorithm {
         any.aligned = false;
         plan.config_for_any_pointer = to_cuda(any);
       }
+    if constexpr (requires { kernel.product_columns(); }) plan.product_columns = kernel.product_columns();
     plan.packed = packed;
     if (packed.flagged) plan.pack.emplace_back(Clear{{Operand::packed, "float*", packed.flag_at()}, 1});
     std::vector<Argument> to_pack = {Pointer{Operand::w}, Pointer{Operand::bias},

@@ -67,6 +67,8 @@ CompileJob compile_job(const LaunchPlan& plan, const std::string& config) {
     return fmt::format("convtune::{0}::{1}{0}<{2}>", plan.name, prefix, config);
   };
   CompileJob job = kernel_job(kernel_file(plan.name), kernel(""), plan.arch);
+  if (plan.product_columns > 0)
+    job.options.push_back(fmt::format("--define-macro=CONVTUNE_COLUMNS={}", plan.product_columns));
   if (plan.gathers) {
     const std::string file = "cuda/launch/gather_and_pack.cuh";
     job.source += fmt::format("#include \"{}\"\n", file);

@@ -186,6 +186,8 @@ struct LaunchPlan {
   // is the residual itself the kernel for any pointer runs, which reads each number of it before it writes
   // there.
   bool stores_before_repair = false;
+  // Columns of all their matrix products on 9.0 (CONVTUNE_COLUMNS in ptx/wgmma.cuh); 0: several, or none.
+  int product_columns = 0;
   // The kernels are those of every problem of a kind: loaded once in a process.
   bool serves_every_problem = false;
   // The kernels take any batch up to so many images, 0: one alone. Plans of several batches share what is

@@ -250,6 +250,14 @@ __device__ inline void stmatrix_x4(unsigned row_address, const unsigned (&from)[
                : "memory");
 }
 
+// ---- Conversions -------------------------------------------------------------------------------
+// Rounds to TF32 as IEEE does, ties to even, in one instruction (cvt_rna_tf32 is two and a test).
+__device__ inline unsigned cvt_rn_tf32(float value) {
+  unsigned bits;
+  asm("cvt.rn.tf32.f32 %0, %1;" : "=r"(bits) : "f"(value));
+  return bits;
+}
+
 // ---- Registers, and barriers by number ---------------------------------------------------------
 // Registers of a thread from here on, a multiple of 8: all warps of a warpgroup. Some leave what others take,
 // and those wait for it.

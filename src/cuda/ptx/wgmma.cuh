@@ -103,46 +103,66 @@ __device__ constexpr unsigned long long wgmma_descriptor(unsigned address, unsig
 #define CONVTUNE_SUMS_124 CONVTUNE_SUMS_120, CONVTUNE_FOUR(120)
 #define CONVTUNE_SUMS_128 CONVTUNE_SUMS_124, CONVTUNE_FOUR(124)
 
-// f(columns, sums of a thread, names of the operands behind those sums), for what half precision has too in
-// all forms, what TF32 has with `a` in registers besides, what half precision has in shared memory besides,
-// and the rest.
+// f(columns, sums of a thread, names of the operands behind those sums).
 // clang-format off
-#define CONVTUNE_WIDTHS(f)                                            \
-  f(8, 4, "%4", "%5", "%6", "%7", "%8", "%9", "%10")                  \
-  f(16, 8, "%8", "%9", "%10", "%11", "%12", "%13", "%14")             \
-  f(24, 12, "%12", "%13", "%14", "%15", "%16", "%17", "%18")          \
-  f(32, 16, "%16", "%17", "%18", "%19", "%20", "%21", "%22")          \
-  f(48, 24, "%24", "%25", "%26", "%27", "%28", "%29", "%30")          \
-  f(64, 32, "%32", "%33", "%34", "%35", "%36", "%37", "%38")          \
-  f(80, 40, "%40", "%41", "%42", "%43", "%44", "%45", "%46")          \
-  f(96, 48, "%48", "%49", "%50", "%51", "%52", "%53", "%54")          \
-  f(112, 56, "%56", "%57", "%58", "%59", "%60", "%61", "%62")         \
-  f(128, 64, "%64", "%65", "%66", "%67", "%68", "%69", "%70")
-#define CONVTUNE_WIDER(f)                                             \
-  f(160, 80, "%80", "%81", "%82", "%83", "%84", "%85", "%86")         \
-  f(192, 96, "%96", "%97", "%98", "%99", "%100", "%101", "%102")      \
-  f(224, 112, "%112", "%113", "%114", "%115", "%116", "%117", "%118") \
-  f(256, 128, "%128", "%129", "%130", "%131", "%132", "%133", "%134")
-#define CONVTUNE_BETWEEN(f)                                           \
-  f(144, 72, "%72", "%73", "%74", "%75", "%76", "%77", "%78")         \
-  f(176, 88, "%88", "%89", "%90", "%91", "%92", "%93", "%94")         \
-  f(208, 104, "%104", "%105", "%106", "%107", "%108", "%109", "%110") \
-  f(240, 120, "%120", "%121", "%122", "%123", "%124", "%125", "%126")
-#define CONVTUNE_OTHERS(f)                                            \
-  f(40, 20, "%20", "%21", "%22", "%23", "%24", "%25", "%26")          \
-  f(56, 28, "%28", "%29", "%30", "%31", "%32", "%33", "%34")          \
-  f(72, 36, "%36", "%37", "%38", "%39", "%40", "%41", "%42")          \
-  f(88, 44, "%44", "%45", "%46", "%47", "%48", "%49", "%50")          \
-  f(104, 52, "%52", "%53", "%54", "%55", "%56", "%57", "%58")         \
-  f(120, 60, "%60", "%61", "%62", "%63", "%64", "%65", "%66")         \
-  f(136, 68, "%68", "%69", "%70", "%71", "%72", "%73", "%74")         \
-  f(152, 76, "%76", "%77", "%78", "%79", "%80", "%81", "%82")         \
-  f(168, 84, "%84", "%85", "%86", "%87", "%88", "%89", "%90")         \
-  f(184, 92, "%92", "%93", "%94", "%95", "%96", "%97", "%98")         \
-  f(200, 100, "%100", "%101", "%102", "%103", "%104", "%105", "%106") \
-  f(216, 108, "%108", "%109", "%110", "%111", "%112", "%113", "%114") \
-  f(232, 116, "%116", "%117", "%118", "%119", "%120", "%121", "%122") \
-  f(248, 124, "%124", "%125", "%126", "%127", "%128", "%129", "%130")
+#define CONVTUNE_COLUMNS_8(f) f(8, 4, "%4", "%5", "%6", "%7", "%8", "%9", "%10")
+#define CONVTUNE_COLUMNS_16(f) f(16, 8, "%8", "%9", "%10", "%11", "%12", "%13", "%14")
+#define CONVTUNE_COLUMNS_24(f) f(24, 12, "%12", "%13", "%14", "%15", "%16", "%17", "%18")
+#define CONVTUNE_COLUMNS_32(f) f(32, 16, "%16", "%17", "%18", "%19", "%20", "%21", "%22")
+#define CONVTUNE_COLUMNS_40(f) f(40, 20, "%20", "%21", "%22", "%23", "%24", "%25", "%26")
+#define CONVTUNE_COLUMNS_48(f) f(48, 24, "%24", "%25", "%26", "%27", "%28", "%29", "%30")
+#define CONVTUNE_COLUMNS_56(f) f(56, 28, "%28", "%29", "%30", "%31", "%32", "%33", "%34")
+#define CONVTUNE_COLUMNS_64(f) f(64, 32, "%32", "%33", "%34", "%35", "%36", "%37", "%38")
+#define CONVTUNE_COLUMNS_72(f) f(72, 36, "%36", "%37", "%38", "%39", "%40", "%41", "%42")
+#define CONVTUNE_COLUMNS_80(f) f(80, 40, "%40", "%41", "%42", "%43", "%44", "%45", "%46")
+#define CONVTUNE_COLUMNS_88(f) f(88, 44, "%44", "%45", "%46", "%47", "%48", "%49", "%50")
+#define CONVTUNE_COLUMNS_96(f) f(96, 48, "%48", "%49", "%50", "%51", "%52", "%53", "%54")
+#define CONVTUNE_COLUMNS_104(f) f(104, 52, "%52", "%53", "%54", "%55", "%56", "%57", "%58")
+#define CONVTUNE_COLUMNS_112(f) f(112, 56, "%56", "%57", "%58", "%59", "%60", "%61", "%62")
+#define CONVTUNE_COLUMNS_120(f) f(120, 60, "%60", "%61", "%62", "%63", "%64", "%65", "%66")
+#define CONVTUNE_COLUMNS_128(f) f(128, 64, "%64", "%65", "%66", "%67", "%68", "%69", "%70")
+#define CONVTUNE_COLUMNS_136(f) f(136, 68, "%68", "%69", "%70", "%71", "%72", "%73", "%74")
+#define CONVTUNE_COLUMNS_144(f) f(144, 72, "%72", "%73", "%74", "%75", "%76", "%77", "%78")
+#define CONVTUNE_COLUMNS_152(f) f(152, 76, "%76", "%77", "%78", "%79", "%80", "%81", "%82")
+#define CONVTUNE_COLUMNS_160(f) f(160, 80, "%80", "%81", "%82", "%83", "%84", "%85", "%86")
+#define CONVTUNE_COLUMNS_168(f) f(168, 84, "%84", "%85", "%86", "%87", "%88", "%89", "%90")
+#define CONVTUNE_COLUMNS_176(f) f(176, 88, "%88", "%89", "%90", "%91", "%92", "%93", "%94")
+#define CONVTUNE_COLUMNS_184(f) f(184, 92, "%92", "%93", "%94", "%95", "%96", "%97", "%98")
+#define CONVTUNE_COLUMNS_192(f) f(192, 96, "%96", "%97", "%98", "%99", "%100", "%101", "%102")
+#define CONVTUNE_COLUMNS_200(f) f(200, 100, "%100", "%101", "%102", "%103", "%104", "%105", "%106")
+#define CONVTUNE_COLUMNS_208(f) f(208, 104, "%104", "%105", "%106", "%107", "%108", "%109", "%110")
+#define CONVTUNE_COLUMNS_216(f) f(216, 108, "%108", "%109", "%110", "%111", "%112", "%113", "%114")
+#define CONVTUNE_COLUMNS_224(f) f(224, 112, "%112", "%113", "%114", "%115", "%116", "%117", "%118")
+#define CONVTUNE_COLUMNS_232(f) f(232, 116, "%116", "%117", "%118", "%119", "%120", "%121", "%122")
+#define CONVTUNE_COLUMNS_240(f) f(240, 120, "%120", "%121", "%122", "%123", "%124", "%125", "%126")
+#define CONVTUNE_COLUMNS_248(f) f(248, 124, "%124", "%125", "%126", "%127", "%128", "%129", "%130")
+#define CONVTUNE_COLUMNS_256(f) f(256, 128, "%128", "%129", "%130", "%131", "%132", "%133", "%134")
+
+// The widths that half precision has too in all forms, those that TF32 has with `a` in registers besides,
+// those that half precision has in shared memory besides, and the rest. CONVTUNE_COLUMNS: the one width that
+// a program has products of (LaunchPlan::product_columns), since all of them take 10 to 25 ms to read.
+#ifdef CONVTUNE_COLUMNS
+#define CONVTUNE_JOINED(first, second) first##second
+#define CONVTUNE_COLUMNS_OF(columns) CONVTUNE_JOINED(CONVTUNE_COLUMNS_, columns)
+#define CONVTUNE_WIDTHS(f) CONVTUNE_COLUMNS_OF(CONVTUNE_COLUMNS)(f)
+#define CONVTUNE_WIDER(f)
+#define CONVTUNE_BETWEEN(f)
+#define CONVTUNE_OTHERS(f)
+#else
+#define CONVTUNE_WIDTHS(f) \
+  CONVTUNE_COLUMNS_8(f) CONVTUNE_COLUMNS_16(f) CONVTUNE_COLUMNS_24(f) CONVTUNE_COLUMNS_32(f) \
+  CONVTUNE_COLUMNS_48(f) CONVTUNE_COLUMNS_64(f) CONVTUNE_COLUMNS_80(f) CONVTUNE_COLUMNS_96(f) \
+  CONVTUNE_COLUMNS_112(f) CONVTUNE_COLUMNS_128(f)
+#define CONVTUNE_WIDER(f) \
+  CONVTUNE_COLUMNS_160(f) CONVTUNE_COLUMNS_192(f) CONVTUNE_COLUMNS_224(f) CONVTUNE_COLUMNS_256(f)
+#define CONVTUNE_BETWEEN(f) \
+  CONVTUNE_COLUMNS_144(f) CONVTUNE_COLUMNS_176(f) CONVTUNE_COLUMNS_208(f) CONVTUNE_COLUMNS_240(f)
+#define CONVTUNE_OTHERS(f) \
+  CONVTUNE_COLUMNS_40(f) CONVTUNE_COLUMNS_56(f) CONVTUNE_COLUMNS_72(f) CONVTUNE_COLUMNS_88(f) \
+  CONVTUNE_COLUMNS_104(f) CONVTUNE_COLUMNS_120(f) CONVTUNE_COLUMNS_136(f) CONVTUNE_COLUMNS_152(f) \
+  CONVTUNE_COLUMNS_168(f) CONVTUNE_COLUMNS_184(f) CONVTUNE_COLUMNS_200(f) CONVTUNE_COLUMNS_216(f) \
+  CONVTUNE_COLUMNS_232(f) CONVTUNE_COLUMNS_248(f)
+#endif
 // clang-format on
 #define CONVTUNE_ALL_WIDTHS(f) CONVTUNE_WIDTHS(f) CONVTUNE_WIDER(f) CONVTUNE_BETWEEN(f) CONVTUNE_OTHERS(f)
 

@@ -68,14 +68,25 @@ __device__ float exact_output(const void* __restrict__ x, const float* __restric
       z * a.stride_d - a.pad_front);
   return finish<config.conv>(sum, packed[kAt.bias_at() + filter], residual);
 }
-// As above, with its residual, stored in y.
+// Its place in y, negative where y has none: each way as short as it can be, since all kernels compile it.
+template <auto config>
+__device__ __forceinline__ long long exact_place(int image, int filter, int p, int q, int z) {
+  constexpr ConvExtents a = config.conv;
+  if constexpr (a.lies.between())
+    return a.stored_offset(image, filter, z, p, q);
+  else if constexpr (a.has_depth())
+    return a.output_offset(image, filter, z, p, q);
+  else
+    return a.output_offset(image, filter, p, q);
+}
+// As exact_output(), with its residual, stored in y.
 template <auto config>
 __device__ __forceinline__ void store_exact_output(const void* __restrict__ x,
                                                    const float* __restrict__ packed,
                                                    const void* __restrict__ residual, void* __restrict__ y,
                                                    int image, int filter, int p, int q, int z = 0) {
   constexpr ConvExtents a = config.conv;
-  const long long at = a.stored_offset(image, filter, z, p, q);
+  const long long at = exact_place<config>(image, filter, p, q, z);
   if (a.lies.between() && at < 0) return;
   const float added = a.residual ? load_element<a.y_type>(residual, at) : 0;
   store_element<a.y_type>(y, at, exact_output<config>(x, packed, image, filter, p, q, added, z));

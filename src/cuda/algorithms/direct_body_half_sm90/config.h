@@ -248,13 +248,16 @@ struct DirectBodyHalfSm90 {
   constexpr int column_of(int image, int row, int column) const {
     return narrow() ? row * 8 + column : pixel_of(image, row, column);
   }
-  // The tile's output that a column is, in the order of memory, or -1.
-  constexpr int output_of(int column) const {
+  // The tile's output that a column is, in the order of memory, or -1; a kernel has the box's numbers as
+  // constants.
+  constexpr int output_of(int column) const { return output_of(column, pitch(), box_rows()); }
+  constexpr int output_of(int column, int box_pitch, int all_rows) const {
     if (narrow()) return column < tile_outputs() ? column : -1;
-    const int row = column / pitch(), image = row / box_rows();
-    if (column % pitch() >= columns || row % box_rows() >= rows || image >= images) return -1;
-    return (image * rows + row % box_rows()) * columns + column % pitch();
+    const int row = column / box_pitch, image = row / all_rows;
+    if (column % box_pitch >= columns || row % all_rows >= rows || image >= images) return -1;
+    return (image * rows + row % all_rows) * columns + column % box_pitch;
   }
+  constexpr int product_columns() const { return positions(); }
   constexpr int positions() const { return round_up(column_of(images - 1, rows - 1, columns - 1) + 1, 16); }
   constexpr int sums() const { return filter_blocks * positions() / 2; }  // registers of a thread
 

@@ -238,7 +238,8 @@ struct Store {
   __device__ __forceinline__ unsigned staged_matrices(int part, int lane) const {
     if constexpr (config.nchw)
       return staged_row(thread / 32 * 16 + lane % 16) + 2 * (16 * part + lane / 16 * 8);
-    const int output = config.output_of(16 * part + lane / 16 * 8 + lane % 8);
+    const int output = config.output_of(16 * part + lane / 16 * 8 + lane % 8, constant<config.pitch()>,
+                                        constant<config.box_rows()>);
     const int row = output < 0 ? constant<config.staged_rows()> - 8 + lane % 8 : output;
     return staging + config.staged_at(row, thread / 32 * 2 + lane / 8 % 2);
   }

@@ -162,6 +162,7 @@ struct DirectBodySm90 {
   constexpr int threads() const { return 128 * (consumers() + producers); }
   constexpr int row_blocks() const { return turned() ? positions / kTile : 1; }  // products of a warpgroup
   constexpr int columns() const { return turned() ? product_filters() : positions; }  // of each
+  constexpr int product_columns() const { return turned() ? 0 : columns(); }          // turned ones name both
   constexpr int sums() const { return row_blocks() * columns() / 2; }                 // registers of a thread
   constexpr int loaders() const { return 96 * producers; }  // threads; each fourth warp does other things
 

@@ -53,7 +53,7 @@ __device__ void consume(const float* __restrict__ x, const float* __restrict__ p
   int stage = 0;
   float sums[config.sums()];
   for (int tile = walk.first; tile < walk.kTiles; tile += walk.step) {
-    const DirectBodySm90::Range blocks = config.tile_blocks(walk.first_position(tile));
+    const DirectBodySm90::Range blocks = blocks_that_count<config>(walk.first_position(tile));
     bool finite = weights_finite;  // as thread 0 of the warp saw it, who also releases
     unsigned done = smem + S::kAt.done,
              weights_done = smem + S::kAt.weights_done;  // stages that the products before read

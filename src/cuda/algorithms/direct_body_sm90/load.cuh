@@ -14,6 +14,16 @@
 
 namespace convtune::direct_body_sm90 {
 
+// Blocks of the sum of a tile: where no tap over time is left out all of them, without asking where it
+// begins.
+template <DirectBodySm90 config>
+__device__ __forceinline__ DirectBodySm90::Range blocks_that_count(int first_position) {
+  if constexpr (config.skips_frames())
+    return config.tile_blocks(first_position);
+  else
+    return {0, Sizes<config>::kBlocks};
+}
+
 // By one thread: packed weights in the order of the products.
 template <DirectBodySm90 config>
 __device__ void bring_weights(const float* __restrict__ packed, unsigned smem, int backwards) {
@@ -21,7 +31,7 @@ __device__ void bring_weights(const float* __restrict__ packed, unsigned smem, i
   const Walk<config> walk{backwards};
   Ring<S::kWeightStages> ring;
   for (int tile = walk.first; tile < walk.kTiles; tile += walk.step) {
-    const DirectBodySm90::Range blocks = config.tile_blocks(walk.first_position(tile));
+    const DirectBodySm90::Range blocks = blocks_that_count<config>(walk.first_position(tile));
     const char* from =
         reinterpret_cast<const char*>(packed + walk.filter_block(tile) * config.block_weights()) +
         blocks.first * (S::kWeightGroups * S::kWeightBytes);
@@ -81,7 +91,7 @@ __device__ __forceinline__ int all_blocks(const Walk<config>& walk) {
   int blocks = 0;
 #pragma unroll 1
   for (int tile = walk.first; tile < walk.kTiles; tile += walk.step)
-    blocks += config.tile_blocks(walk.first_position(tile)).count();
+    blocks += blocks_that_count<config>(walk.first_position(tile)).count();
   return blocks;
 }
 
@@ -103,7 +113,7 @@ __device__ void load_input(const float* __restrict__ x, unsigned smem, int threa
   const float* const mine_of_x = a.nhwc ? x + first_unit * 4 : x;
   unsigned values[B::kDepth][B::kAtOnce][4];
 
-  DirectBodySm90::Range blocks = config.tile_blocks(walk.first_position(walk.first));
+  DirectBodySm90::Range blocks = blocks_that_count<config>(walk.first_position(walk.first));
   int load_block = blocks.first, load_tile = walk.first;
   const float* from = x;  // for the tile's first image the stage's first channel
   int sources[kChunks];   // from there on, or -1
@@ -139,7 +149,7 @@ __device__ void load_input(const float* __restrict__ x, unsigned smem, int threa
     if (batch == B::kCount - 1) {
       from += static_cast<long long>(config.channels) * kChannel;
       if (++load_block == blocks.end) {
-        blocks = config.tile_blocks(walk.first_position(load_tile + walk.step));
+        blocks = blocks_that_count<config>(walk.first_position(load_tile + walk.step));
         load_block = blocks.first, load_tile += walk.step;
       }
     }

@@ -83,6 +83,7 @@ struct DirectPatchSm90 {
   // ---- A block; one more warpgroup, of which one warp loads ----
   constexpr int filter_blocks() const { return ceil_div(conv.k, filters); }
   constexpr long long tiles() const { return static_cast<long long>(position_tiles()) * filter_blocks(); }
+  constexpr int product_columns() const { return filters; }
   constexpr int threads() const { return 128 * (consumers + 1); }
   constexpr int sums() const { return filters / 2; }  // registers of a thread
 

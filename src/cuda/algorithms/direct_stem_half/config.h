@@ -37,6 +37,7 @@ struct DirectStemHalf {
   // Rows of the input come by bulk copies, which one warp asks for; else by all threads' copies.
   constexpr bool has_bulk_form() const { return wgmma && row_halves() % 8 == 0; }
   constexpr bool bulk() const { return has_bulk_form() && aligned; }
+  constexpr int product_columns() const { return wgmma ? filters : 0; }
   constexpr int threads() const { return 32 * warps; }
 
   // ---- The sum: segments of a window, each some pairs of halves ----

@@ -100,6 +100,7 @@ struct DirectStemSm90 {
   constexpr long long rows() const { return static_cast<long long>(conv.n) * conv.p; }  // for all images
   constexpr int filter_blocks() const { return ceil_div(conv.k, filters); }
   // After the consumers: a warpgroup of which two warps load and store, and one that rounds.
+  constexpr int product_columns() const { return filters; }
   constexpr int threads() const { return 128 * (consumers + 2); }
   constexpr int sums() const { return filters / 2; }  // registers of a thread
 

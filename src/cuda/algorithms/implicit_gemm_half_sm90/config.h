@@ -100,6 +100,7 @@ struct ImplicitGemmHalfSm90 {
   constexpr int first_filter(int tile) const { return tile_order().first_filter(tile); }
   constexpr int end_filter(int tile) const { return tile_order().end_filter(tile); }
   constexpr int first_pixel(int tile, int rank) const { return tile_order().first_pixel(tile, rank); }
+  constexpr int product_columns() const { return filters; }
   constexpr int threads() const { return 128 * (consumers + 1); }
   constexpr int sums() const { return row_blocks * filters / 2; }  // registers of a thread
 

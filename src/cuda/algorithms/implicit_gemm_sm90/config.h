@@ -108,6 +108,7 @@ struct ImplicitGemmSm90 {
   constexpr int end_filter(int filter) const { return tile_order().end_filter(filter); }
   constexpr int first_channel_of(int tile) const { return tile_order().first_channel(tile); }
   constexpr int first_pixel(int tile, int rank) const { return tile_order().first_pixel(tile, rank); }
+  constexpr int product_columns() const { return filters; }
   constexpr int threads() const { return 128 * (consumers + 1); }
   constexpr int sums() const { return row_blocks * filters / 2; }  // registers of a thread
 

@@ -73,10 +73,13 @@ TileWork work_of(const ImplicitGemmSm90& a) {
     work.load.l2_bytes = kWideInput * 4 * numbers + weights;
   } else {  // columns between taps come along in their sectors, and taps of a row find them in L1
     const double along = std::min(a.conv.stride_w, 8), found = std::min(a.conv.s, 3);
-    work.load.instructions = numbers / 32 * 3 + steps * a.team_threads() / 32 * 60;
+    // Instructions of a copy: where a group ends within a step, each asks whether its channel is there. (So
+    // do those of a layer of one group, by which the other numbers here were fitted as they are.)
+    const double each = a.conv.groups == 1 || a.conv.group_channels() % a.channels == 0 ? 3 : 5.3;
+    work.load.instructions = numbers / 32 * each + steps * a.team_threads() / 32 * 60;
     work.load.wavefronts = weights / 128;
     work.load.l2_bytes = kNarrowInput * 4 * numbers * along / found + kNarrowWeights * weights;
-    work.copies = kNarrowCopies * numbers / 32;
+    work.copies = kNarrowCopies * numbers / 32 * each / 3;
     // Lines that L1 has no room for cannot be on their way, whatever the ring has. And a team that has one
     // slot asks for nothing while that is read.
     const double ahead = a.stages - (a.stages == a.teams() ? 2 : 1);

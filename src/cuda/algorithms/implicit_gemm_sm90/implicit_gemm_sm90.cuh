@@ -66,7 +66,7 @@ struct Pixels {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         bits[m][i] = round_tf32(from.bits[m][i], largest);
-        if constexpr (config.ties_to_even()) bits[m][i] = round_tf32_to_even(from.bits[m][i]);
+        if constexpr (config.ties_to_even()) bits[m][i] = ptx::cvt_rn_tf32(__uint_as_float(from.bits[m][i]));
       }
   }
   // The compiler shall have them in registers here: rounded before the products begin, and as they are until
