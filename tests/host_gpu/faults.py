@@ -251,7 +251,7 @@ FAULTS = [
      "config.place(phase * a.stride_w + kKept + i)", "config.place((phase + 1) * a.stride_w + kKept + i)"),
     ("a rank that is not added", "depthwise gradients", SUMS, "for (int rank = share;", "for (int rank = share + 1;"),
     ("a worker that is not added", "depthwise gradients", KERNEL, "for (int worker = 1;", "for (int worker = 2;"),
-    ("rows of the strips before that are met", "depthwise gradients mma", "algorithms/{0}/config.h",
+    ("rows of x below a strip that are not met", "depthwise gradients mma", "algorithms/{0}/config.h",
      "ceil_div(rows + depth() - 1, step)", "ceil_div(rows, step)"),
     ("blocks that are none", "depthwise gradients mma", KERNEL,
      "reads_input = of_x < config.slots(), reads_gradient = of_dy < config.slots();",

@@ -36,8 +36,8 @@ struct DepthwiseWeightGradientHalfSm90 {
   }
   constexpr bool asks_alignment() const { return true; }
 
-  // ---- Warps: those that multiply, four channels each, and those that copy. Warpgroups hand registers on
-  // ----
+  // ---- Warps: those that multiply, four channels each, and those that copy; whole warpgroups of them hand
+  // registers on ----
   constexpr int consumers() const { return 2 * octets; }
   constexpr bool passes_registers() const { return consumers() % 4 == 0; }
   constexpr int copying() const { return passes_registers() ? 4 : 1; }

@@ -75,7 +75,7 @@ TensorMaps maps_of(const Kernel& kernel) {
            {Operand::dy, {map(a.p, a.q, kernel.gradient_pitch(), a.y_type)}}}};
 }
 
-constexpr int kLeastStages = 3;
+constexpr int kLeastStages = 3, kMostSides = 16;
 constexpr int kEnoughBytes = 80 << 10;  // of a multiprocessor's stages: 185 KB took a tenth longer than 77
 
 // Every valid config, each with enough stages.
@@ -84,7 +84,7 @@ std::vector<Kernel> configs_of(const Kernel& plain, const Target& target) {
   const ConvExtents& conv = plain.conv;
   for (const int octets : {1, 2, 4})
     for (const int parts : {1, 2, 4})
-      for (const int sides : {1, 2, 3, 4, 6, 8, 12, 16}) {
+      for (const int sides : {1, 2, 3, 4, 6, 8, 12, kMostSides}) {
         bool possible = false;
         for (const int strips : {1, 2, 4}) {
           Kernel kernel = plain;
@@ -127,11 +127,11 @@ class DepthwiseWeightGradientHalfSm90Algorithm final : public KernelAlgorithmOf<
       return support;
     if (a.dtype.x == DType::f32) return Support::no("it is for x and dy in half precision");
     if (!plain_of(a).fits_problem())
-      return Support::no(
-          fmt::format("it is for strides of 1 and filters that reach over at most 9 rows and columns, and no "
-                      "farther than "
-                      "padding does not, not for {}x{} by {}x{} with dilations of {}x{}",
-                      a.stride_h, a.stride_w, a.r, a.s, a.dilation_h, a.dilation_w));
+      return Support::no(fmt::format(
+          "it is for strides of 1 and filters that reach over at most 9 rows and columns, with "
+          "fewer rows of padding on either side than those, not for {}x{} by {}x{} with dilations "
+          "of {}x{} and {} and {} rows of padding",
+          a.stride_h, a.stride_w, a.r, a.s, a.dilation_h, a.dilation_w, a.pad_top, a.pad_bottom));
     return Support::yes();
   }
   Kernel kernel_of(const Computed& problem, const Config& config) const override {
@@ -142,9 +142,10 @@ class DepthwiseWeightGradientHalfSm90Algorithm final : public KernelAlgorithmOf<
   }
 
   std::string why_none(const ConvProblem&, const DeviceInfo&) const override {
-    return "sums of its filter's rows do not fit in registers, or there are more than 2^30 numbers in an "
-           "image, "
-           "or rows";
+    return fmt::format(
+        "sums of its filter's rows do not fit in registers, dy has more than {} columns, or "
+        "there are more than 2^30 numbers in an image, or rows",
+        8 * Kernel::kSlots * Kernel::kLanes * kMostSides);
   }
   std::vector<Kernel> configs(const Computed& a, const DeviceInfo& device) const override {
     std::vector<Ranked<Kernel>> ranked;
