@@ -4,7 +4,6 @@ import subprocess
 import sys
 
 import pytest
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch_support import torch
 
 import convtune.torch
@@ -88,6 +87,7 @@ def test_best_configs_of_compiling_processes_are_found(config, users, monkeypatc
     monkeypatch.setenv("TORCH_COMPILE_CACHE_KEY_TAG", users)
     subprocess.run([sys.executable, "-c", KEPT, str(file)], check=True, timeout=300)
     from torch._inductor.runtime.autotune_cache import AutotuneCache
+    from torch._subclasses.fake_tensor import FakeTensorMode
 
     with FakeTensorMode():  # as it is traced, whoever compiles it
         convtune.torch.conv2d(torch.empty(1, 3, 8, 8), torch.empty(4, 3, 3, 3))
