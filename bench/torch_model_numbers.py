@@ -81,8 +81,22 @@ def kinds_of(kernels):
     return found
 
 
+def counted(events):
+    """Of kernels as (name, begin, end), in microseconds: {name: (times, microseconds, idle ones before it)}. What overlaps counts once,
+    for the kernel that began first: those of convtune's begin while the one before them runs and wait for it, so that they seem longer."""
+    found, ended = {}, None
+    for name, begin, end in sorted(events, key=lambda one: one[1:]):
+        times, us, idle = found.get(name, (0, 0.0, 0.0))
+        before = 0.0 if ended is None else max(begin - ended, 0.0)
+        idle += before if before < 50 else 0.0  # else another call begins
+        ended = begin if ended is None else ended
+        found[name] = times + 1, us + max(end - max(begin, ended), 0.0), idle
+        ended = max(ended, end)
+    return found
+
+
 def kernels_of(run, calls=5):
-    """Returns the GPU's work in one call, by kernel: {name: (times, microseconds, idle ones before it)}, most first."""
+    """Returns the GPU's work in one call, by kernel, as `counted` does, most first."""
     import torch
     from torch.profiler import ProfilerActivity, profile
 
@@ -92,12 +106,6 @@ def kernels_of(run, calls=5):
         for _ in range(calls):
             run()
         wait()
-    found, end = {}, None
     events = [one for one in seen.events() if one.device_type == torch.autograd.DeviceType.CUDA]
-    for event in sorted(events, key=lambda one: one.time_range.start):
-        times, us, idle = found.get(event.name, (0, 0.0, 0.0))
-        before = 0.0 if end is None else max(event.time_range.start - end, 0.0)
-        idle += before / calls if before < 50 else 0.0  # else another call begins
-        found[event.name] = times + 1 / calls, us + event.device_time_total / calls, idle
-        end = max(end or 0.0, event.time_range.end)
-    return dict(sorted(found.items(), key=lambda one: -one[1][1]))
+    found = counted((one.name, one.time_range.start, one.time_range.end) for one in events)
+    return {name: tuple(number / calls for number in of) for name, of in sorted(found.items(), key=lambda one: -one[1][1])}

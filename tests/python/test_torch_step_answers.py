@@ -60,6 +60,13 @@ def test_the_memory_of_graphs_is_counted(monkeypatch):
     assert torch_model_numbers.peak_mib(lambda: None) == 22
 
 
+def test_what_kernels_do_at_the_same_time_counts_once():
+    """A kernel that begins early waits within its own time for the one before; one that is idle before it has waited for the processor."""
+    events = [("first", 0, 30), ("adds up", 2, 33), ("within", 5, 20), ("first", 40, 50), ("next call", 200, 210)]
+    found = torch_model_numbers.counted(events[::-1])
+    assert found == {"first": (2, 40, 7), "adds up": (1, 3, 0), "within": (1, 0, 0), "next call": (1, 10, 0)}
+
+
 def test_turns_of_the_processor_are_put_together():
     turns = [{"loop": [2.0, 1.0], "forward": [1.0, 2.0, 3.0]}, {"loop": [3.0], "forward": [4.0, 5.0]}]
     found = together(turns)
