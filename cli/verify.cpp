@@ -26,7 +26,7 @@ struct Verify {
   ReportOptions results;
   std::optional<std::int64_t> random, seed;
   std::string algorithm, config, compile_only;
-  bool depth = false;
+  bool depth = false, row = false;
 
   int run() const;
   int compile(const std::vector<ConvProblem>& problems, VerifyOptions options) const;
@@ -99,10 +99,11 @@ int Verify::run() const {
   VerifyOptions options;
   options.algorithm = algorithm;
   options.config = parse_config(config);
-  options.depth = depth;
+  options.depth = depth, options.row = row;
   options.seed = static_cast<std::uint64_t>(seed.value_or(1));
   if (!problem.dtype.empty()) options.dtype = parse_dtypes(problem.dtype);
   if (!problem.layout.empty()) options.layout = parse_layout(problem.layout);
+  if (!problem.dir.empty()) options.direction = parse_direction(problem.dir);
   options.cancel = interrupt_flag();
   options.stalled = [where = random ? "random sweep" : "convtune"](const std::string& what) {
     put(stderr, fmt::format("{}: {}\n", where, printable(what)));
@@ -150,6 +151,9 @@ Command add_verify(CLI::App& parent) {
                    "Where the random problems and the data start (default: 1)");
   app->add_flag("--depth", verify->depth, "Of random problems only those of three dimensions")
       ->needs("--random");
+  app->add_flag("--row", verify->row, "Of random problems one row each: those of one dimension")
+      ->needs("--random")
+      ->excludes("--depth");
   add_way(*app, verify->algorithm, verify->config, "Check only");
   verify->results.add_files_to(*app);
   app->add_option(

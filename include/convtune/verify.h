@@ -40,6 +40,8 @@ struct VerifyOptions {
   std::optional<DTypes> dtype;
   std::optional<Layout> layout;
   bool depth = false;  // only those of its problems that have one
+  bool row = false;    // its problems of one dimension: each as it is along its rows; not with `depth`
+  std::optional<Direction> direction;  // only those of its problems that run in this one
   std::function<void(std::int64_t done, std::int64_t total, std::int64_t mismatches)> progress;
   // By the random sweep, and where one problem's candidates are compiled, from a thread of its own, each time
   // that one of them has taken another so many milliseconds: which it is, and what it waits for.

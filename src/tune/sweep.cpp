@@ -19,8 +19,19 @@ namespace {
 constexpr std::uint64_t kVendorEvery = 8, kVendorEveryOnGpu = 16, kCompiledEvery = 32;
 constexpr std::uint64_t kDraws = 1000;  // per problem for one algorithm
 
-// One that has a depth, and that the algorithm supports, where these are asked for: some take one shape in
-// thousands, and one in a hundred that is like a built-in case.
+// The problem along its rows: one row of each image, or all of them one behind another, so that some are
+// long.
+ConvProblem along_a_row(ConvProblem problem, bool all) {
+  if (all) problem.w *= problem.h;
+  problem.d = problem.t = problem.h = problem.r = 1;
+  problem.stride_d = problem.stride_h = problem.dilation_d = problem.dilation_h = 1;
+  problem.pad_front = problem.pad_back = problem.pad_top = problem.pad_bottom = 0;
+  problem.cache = 0;
+  return problem;
+}
+
+// One that has a depth, runs in the direction, and that the algorithm supports, where these are asked for:
+// some take one shape in thousands, and one in a hundred that is like a built-in case.
 ConvProblem draw_problem(std::uint64_t seed, std::uint64_t index, const SweptDevice& on,
                          const VerifyOptions& options) {
   ConvProblem drawn;
@@ -35,6 +46,8 @@ ConvProblem draw_problem(std::uint64_t seed, std::uint64_t index, const SweptDev
     if (options.layout) drawn.layout = *options.layout;
     drawn = resolve(drawn, on.of_f32);
     if (options.depth && !drawn.has_depth()) continue;
+    if (options.direction && drawn.direction != *options.direction) continue;
+    if (options.row) drawn = along_a_row(drawn, random_bits(bits, index) % 2 == 0);
     if (options.algorithm.empty() ||
         find_algorithm(on.info.device.kind, options.algorithm).supports(drawn, on.info))
       break;

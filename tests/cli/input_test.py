@@ -305,6 +305,14 @@ class Verify(CliTest):
         self.assertNotEqual(none.returncode, 0)
         self.assertIn("nothing was checked", none.stderr)
 
+    def test_random_sweep_of_rows_and_of_a_direction(self):
+        asked = ("verify", "--random", "20", "--algorithm", "reference")
+        every, rows, gradients = (self.ok(*asked, *more).stdout for more in ((), ("--row",), ("--dir", "bwd_w")))
+        for told in (every, rows, gradients):
+            self.assertRegex(told, r"^20 problems, 20 checks, \d+ on special numbers too, 0 mismatches\n$")
+        self.refused(["verify", "--random", "5", "--row", "--depth"], 2, "--row", "--depth")
+        self.refused(["verify", TINY, "--row"], 2, "--random")
+
     def test_one_problem_and_one_algorithm(self):
         every = self.ok("verify", TINY).stdout
         self.assertRegex(every, r"^1 problem, \d+ checks, \d+ on special numbers too, 0 mismatches\n$")

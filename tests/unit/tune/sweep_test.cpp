@@ -61,6 +61,46 @@ TEST(Sweep, DrawsProblemsWithADepthAlone) {
     EXPECT_TRUE(drawn(i, {device, Precision::tf32, false}, options).problem.has_depth()) << i;
 }
 
+bool is_row(const ConvProblem& problem) {
+  return !problem.has_depth() && problem.h == 1 && problem.r == 1 &&
+         problem.pad_top + problem.pad_bottom == 0;
+}
+
+TEST(Sweep, DrawsRowsAlone) {
+  const DeviceInfo device = device_of(kH100);
+  VerifyOptions options;
+  options.row = true;
+  int long_filters = 0, wide = 0;
+  for (std::uint64_t i = 0; i < 64; ++i) {
+    const ConvProblem one = drawn(i, {device, Precision::tf32, false}, options).problem;
+    EXPECT_TRUE(is_row(one)) << to_string(one);
+    EXPECT_NO_THROW(validate(one)) << to_string(one);
+    long_filters += one.s > 2, wide += one.w > 64;
+  }
+  EXPECT_GT(long_filters, 16);
+  EXPECT_GT(wide, 8);
+}
+
+TEST(Sweep, DrawsOneDirectionAloneInEveryDimension) {
+  const DeviceInfo device = device_of(kH100);
+  for (const Direction direction :
+       {Direction::forward, Direction::backward_data, Direction::backward_weights})
+    for (const int dimensions : {1, 2, 3}) {
+      VerifyOptions options;
+      options.direction = direction, options.row = dimensions == 1, options.depth = dimensions == 3;
+      int layers = 0;
+      for (std::uint64_t i = 0; i < 32; ++i) {
+        const ConvProblem one = drawn(i, {device, Precision::tf32, false}, options).problem;
+        EXPECT_EQ(one.direction, direction) << to_string(one);
+        EXPECT_TRUE(dimensions == 1 ? is_row(one) : dimensions == 2 || one.has_depth()) << to_string(one);
+        layers += one.bias || one.activation != Activation::none;
+      }
+      // Transposed layers and gradients of x.
+      EXPECT_GT(layers, 2);
+      EXPECT_LT(layers, 32);
+    }
+}
+
 TEST(Sweep, NamesWhyAnAlgorithmCannot) {
   const DeviceInfo device = device_of(kH100);
   VerifyOptions options;
