@@ -1,4 +1,4 @@
-"""PyTorch's own rules: its samples of convolutions, and deterministic algorithms."""
+"""PyTorch's own rules: its samples of convolutions, its tests of modules, and deterministic algorithms."""
 
 import importlib.util
 import subprocess
@@ -14,12 +14,13 @@ from convtune.torch.fused import conv2d_fused
 OP = torch.ops.convtune.conv2d.default
 
 
-def test_samples_of_pytorch():
+@pytest.mark.parametrize("tests", ["torch_samples.py", "torch_modules.py"])
+def test_pytorchs_own(tests):
     if importlib.util.find_spec("expecttest") is None:
-        pytest.skip("expecttest is not installed here, which PyTorch's samples need")
-    file = Path(__file__).parent / "torch_samples.py"
+        pytest.skip("expecttest is not installed here, which they need")
+    file = Path(__file__).parent / tests
     command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", str(file)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0 and " passed" in done.stdout, done.stdout[-8000:] + done.stderr[-2000:]
 
 
