@@ -17,7 +17,7 @@ struct DepthwiseWeightGradientHalfSm90 {
   ConvExtents conv;
   ElementType w_type = ElementType::f32;  // not a choice: dw's
   bool bias = true;                       // nor this: whether the bias's gradient is wanted
-  int width = 8, parts = 1, strips = 1, octets = 4, copies = 0, stages = 4, split = 1, blocks = 1;
+  int width = 8, parts = 1, strips = 1, octets = 4, stages = 4, split = 1, blocks = 1;
   bool aligned = true;  // not a choice: tensors begin at multiples of 16 bytes
   static constexpr const char* kName = "DepthwiseWeightGradientHalfSm90";
   template <class Self, class F>
@@ -27,8 +27,6 @@ struct DepthwiseWeightGradientHalfSm90 {
     field("parts", self.parts, 1, kLanes, "strips beside each other of an image: 1, 2 or 4");
     field("strips", self.strips, 1, kSlots, "strips of a lane");
     field("octets", self.octets, 1, 8, "eights of channels of a block: 1, 2 or 4");
-    field("copies", self.copies, 0, 1,
-          "how rows come: 0 by TMA, 1 by asynchronous copies of 16 bytes through L1");
     field("stages", self.stages, 2, kMostStages, "rows of x and of dy kept at once");
     field("split", self.split, 1, 1 << 16, "blocks that share a sum");
     field("blocks", self.blocks, 1, 8, "blocks that an SM shall hold at once, a launch bound");

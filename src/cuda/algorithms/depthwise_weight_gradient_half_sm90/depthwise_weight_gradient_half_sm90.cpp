@@ -35,13 +35,10 @@ TileWork work_of(const Kernel& a) {
   work.load_warps = a.copying();
   work.in_flight_bytes = (a.stages - 1.0) * a.stage_bytes();
   const double input = 1.0 * a.input_pixels(), gradient = 1.0 * a.gradient_pixels();
-  const double pieces = (rows * input + steps * gradient) * a.octets / 32;  // copies of a warp
-  // A pixel is a request to TMA, which takes longer than its bytes do, also where it is none. Copies through
-  // L1 have not been measured: they count as no faster, and first guesses are by TMA.
+  // A pixel is a request to TMA, which takes longer than its bytes do, also where it is none.
   work.load.l2_bytes = (rows * input + steps * gradient) * (a.pixel_bytes() + kRequestBytes);
-  work.load.instructions =
-      40.0 * steps * (a.copies == 0 ? 1 : a.copying()) + (a.copies == 0 ? 0 : 6 * pieces);
-  work.load.wavefronts = pieces * (4 + (a.copies == 0 ? 0 : 32.0 / a.octets));  // those: a line a pixel
+  work.load.instructions = 40.0 * steps;
+  work.load.wavefronts = (rows * input + steps * gradient) * a.octets / 8;
   work.multiply.products = warps * rows * products * (a.slots() > 2 ? 1 : 0.5);
   work.multiply.instructions =
       warps * (rows * (products + loads + 24 + 20) + warm * (loads + 30) + steps * 32 * a.bias);
@@ -95,19 +92,17 @@ std::vector<Kernel> configs_of(const Kernel& plain, const Target& target) {
           if (8 * (octets - 1) >= conv.c || (possible && kernel.images() >= 2 * conv.n)) continue;
           if (!kernel.possible()) continue;
           possible = true;
-          for (kernel.copies = 0; kernel.copies <= 1; ++kernel.copies) {
-            kernel.stages = 2;
-            for (kernel.blocks = most_blocks(kernel, target); kernel.blocks >= 1; --kernel.blocks) {
-              Kernel more = kernel;
-              while (++more.stages <= Kernel::kMostStages && most_blocks(more, target) >= kernel.blocks &&
-                     (kernel.stages < kLeastStages ||
-                      kernel.blocks * kernel.stages * kernel.stage_bytes() < kEnoughBytes))
-                kernel.stages = more.stages;
-              if (kernel.stages < kLeastStages) continue;
-              const long long room = 1LL * target.multiprocessors * kernel.blocks / kernel.chunks();
-              kernel.split = static_cast<int>(std::clamp(room, 1LL, std::min(kernel.rows(), 1LL << 16)));
-              if (kernel.valid(target.smem_per_block)) configs.push_back(kernel);
-            }
+          kernel.stages = 2;
+          for (kernel.blocks = most_blocks(kernel, target); kernel.blocks >= 1; --kernel.blocks) {
+            Kernel more = kernel;
+            while (++more.stages <= Kernel::kMostStages && most_blocks(more, target) >= kernel.blocks &&
+                   (kernel.stages < kLeastStages ||
+                    kernel.blocks * kernel.stages * kernel.stage_bytes() < kEnoughBytes))
+              kernel.stages = more.stages;
+            if (kernel.stages < kLeastStages) continue;
+            const long long room = 1LL * target.multiprocessors * kernel.blocks / kernel.chunks();
+            kernel.split = static_cast<int>(std::clamp(room, 1LL, std::min(kernel.rows(), 1LL << 16)));
+            if (kernel.valid(target.smem_per_block)) configs.push_back(kernel);
           }
         }
       }

@@ -228,9 +228,8 @@ __global__ void __launch_bounds__(config.threads(), config.blocks)
   constexpr DepthwiseWeightGradientHalfSm90::Smem kAt = config.smem();
   const unsigned smem = ptx::shared_address(memory);
   if (threadIdx.x == 0) {
-    Ring<config.stages>::init(smem + kAt.full,
-                              config.aligned && config.copies == 0 ? 1 : 32 * config.copying(),
-                              smem + kAt.empty, config.consumers());
+    Ring<config.stages>::init(smem + kAt.full, config.aligned ? 1 : 32 * config.copying(), smem + kAt.empty,
+                              config.consumers());
     ptx::st_shared(smem + kAt.block, blockIdx.x);
     ptx::fence_mbarrier_init();
   }
@@ -244,8 +243,6 @@ __global__ void __launch_bounds__(config.threads(), config.blocks)
     const int thread = static_cast<int>(threadIdx.x) - 32 * config.consumers();
     if constexpr (!config.aligned)
       copy_rows<config>(x, dy, smem, rank, chunk * config.channels(), thread);
-    else if constexpr (config.copies > 0)
-      ask_rows<config>(x, dy, smem, rank, chunk * config.channels(), thread);
     else if (warp == config.consumers())
       load_rows<config>(maps, smem, rank, chunk * config.channels(), thread == 0);
     __syncthreads();

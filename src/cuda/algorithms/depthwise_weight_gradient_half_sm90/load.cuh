@@ -3,7 +3,6 @@
 #pragma once
 
 #include "cuda/algorithms/depthwise_weight_gradient_half_sm90/config.h"
-#include "cuda/tile/constants.cuh"
 #include "cuda/tile/ring.cuh"
 
 namespace convtune::depthwise_weight_gradient_half_sm90 {
@@ -69,49 +68,6 @@ __device__ __forceinline__ void load_rows(const Maps& maps, unsigned smem, int r
   }
 }
 
-// What a thread asks for of rows of a tensor of so many columns: pieces of 16 bytes of the same channels.
-// Warps have images of their own, or share them.
-template <DepthwiseWeightGradientHalfSm90 config, int kHeight, int kWidth, int kPitch, int kFirstPixel>
-struct Pieces {
-  static constexpr ConvExtents a = config.conv;
-  static constexpr int kWarps = config.copying(), kWide = 32 / config.octets;
-  static constexpr int kSharers = greater(kWarps / config.images(), 1);
-  static constexpr int kImages = ceil_div(config.images(), kWarps);
-  static constexpr int kStep = kWide * kSharers, kCount = ceil_div(kPitch, kStep);
-  const unsigned short* from;  // the first piece, of the row that comes next
-  int column, first;           // of the image, of the run
-  int images;                  // that there are, from the first on
-  unsigned to;                 // behind a stage's begin
-
-  // To a row of a run.
-  __device__ __forceinline__ void begin(const unsigned short* tensor, int image, int row, int left,
-                                        int channel, int thread) {
-    const int warp = thread / 32, piece = thread % config.octets, mine = warp / kSharers;
-    first = warp % kSharers * kWide + thread % 32 / config.octets;
-    column = left + first, channel += 8 * piece;
-    images = channel < a.c ? a.n - image - mine : 0;
-    to = config.offset(kFirstPixel + mine * kPitch + first, 2 * piece);
-    from = tensor + static_cast<long long>((image + mine) * kHeight + row) * (kWidth * a.c) +
-           (column * a.c + channel);
-  }
-  __device__ __forceinline__ void ask(unsigned stage, bool inside) {
-    const unsigned place = stage + to;
-    for_constants<0, kImages>([&](auto j) {
-      constexpr int kImage = j.value * kWarps;
-      for_constants<0, kCount>([&](auto i) {
-        constexpr int kOn = i.value * kStep;
-        constexpr int kTo = (kImage * kPitch + kOn) * config.pixel_bytes();
-        constexpr long long kFrom = 2LL * a.c * (1LL * kImage * kHeight * kWidth + kOn);
-        if (kOn + kStep > kPitch && first >= kPitch - kOn) return;
-        const bool has =
-            inside && kImage < images && static_cast<unsigned>(column + kOn) < static_cast<unsigned>(kWidth);
-        ptx::cp_async_16_cached<kFrom>(place + kTo, from, has ? 16 : 0);
-      });
-    });
-    from += kWidth * a.c;
-  }
-};
-
 // A row of a tensor of so many rows and columns as TMA would bring it, eights of channels by threads.
 template <DepthwiseWeightGradientHalfSm90 config, int kHeight, int kWidth, int kPitch>
 __device__ __forceinline__ void copy_row(unsigned stage, int first_pixel, const unsigned short* tensor,
@@ -131,35 +87,6 @@ __device__ __forceinline__ void copy_row(unsigned stage, int first_pixel, const 
     const unsigned to = stage + config.offset(first_pixel + pixel, 2 * piece);
     ptx::st_shared_v2(to, __uint_as_float(words[0]), __uint_as_float(words[1]));
     ptx::st_shared_v2(to + 8, __uint_as_float(words[2]), __uint_as_float(words[3]));
-  }
-}
-
-// As load_rows(), by asynchronous copies of all threads that copy.
-template <DepthwiseWeightGradientHalfSm90 config>
-__device__ __forceinline__ void ask_rows(const void* __restrict__ x, const void* __restrict__ dy,
-                                         unsigned smem, int rank, int channel, int thread) {
-  constexpr ConvExtents a = config.conv;
-  constexpr DepthwiseWeightGradientHalfSm90::Smem kAt = config.smem();
-  Ring<config.stages> ring;
-  Walk<config> walk(rank);
-  Pieces<config, a.h, a.w, config.input_pitch(), 0> inputs;
-  Pieces<config, a.p, a.q, config.gradient_pitch(), config.input_pixels()> gradients;
-#pragma unroll 1
-  while (walk.next()) {
-    inputs.begin(static_cast<const unsigned short*>(x), walk.image, walk.multiplies - a.pad_top,
-                 walk.column - a.pad_left, channel, thread);
-    gradients.begin(static_cast<const unsigned short*>(dy), walk.image, walk.begin, walk.column, channel,
-                    thread);
-#pragma unroll 1
-    for (int step = walk.begin; step < walk.end; ++step) {
-      ring.wait_empty(smem + kAt.empty);
-      const unsigned to = smem + kAt.stages + ring.slot * config.stage_bytes();
-      if (step >= walk.multiplies) inputs.ask(to, true);
-      gradients.ask(to, step < a.p);
-      ptx::cp_async_mbarrier_arrive(ring.barrier(smem + kAt.full));
-      ring.next();
-      __syncwarp();  // as above
-    }
   }
 }
 
