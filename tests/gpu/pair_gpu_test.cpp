@@ -13,28 +13,30 @@ using pairs::Data, pairs::pair_fault;
 
 constexpr Device kGpu{Device::Kind::cuda, 0};
 
-std::vector<PairProblem> problems() {
+std::vector<PairProblem> problems(std::int64_t c) {
   std::vector<PairProblem> all;
-  for (const std::int64_t c : {32, 64, 96, 128, 192, 256, 384, 512})
-    for (const std::int64_t t : {1, 63, 300})
-      for (const std::int64_t taps : {3, 11})
-        all.push_back({.dtype = taps == 3 ? DType::f16 : DType::bf16,
-                       .n = t == 63 ? 3 : 1,
-                       .c = c,
-                       .t = t,
-                       .first_taps = taps,
-                       .dilation = t == 1 ? 1 : 5,
-                       .second_taps = t == 63 ? 1 : taps,
-                       .activation = t == 63 ? PairActivation::snake : PairActivation::leaky_relu,
-                       .slope = 0.25f});
+  for (const std::int64_t t : {1, 63, 300})
+    for (const std::int64_t taps : {3, 11})
+      all.push_back({.dtype = taps == 3 ? DType::f16 : DType::bf16,
+                     .n = t == 63 ? 3 : 1,
+                     .c = c,
+                     .t = t,
+                     .first_taps = taps,
+                     .dilation = t == 1 ? 1 : 5,
+                     .second_taps = t == 63 ? 1 : taps,
+                     .activation = t == 63 ? PairActivation::snake : PairActivation::leaky_relu,
+                     .slope = 0.25f});
   return all;
 }
 
-TEST(PairOnGpu, EveryConfigIsAsTheOracle) {
+// One test a number of channels, so that several run beside each other, and one alone under a tool.
+class PairOnGpu : public testing::TestWithParam<std::int64_t> {};
+
+TEST_P(PairOnGpu, EveryConfigIsAsTheOracle) {
   if (cuda::devices().empty() || cuda::devices().front().isa != "sm_90a")
     GTEST_SKIP() << "there is no Hopper";
   Backend& gpu = cuda::backend(kGpu);
-  for (const PairProblem& problem : problems()) {
+  for (const PairProblem& problem : problems(GetParam())) {
     std::vector<Config> configs;
     try {
       configs = pair_configs(problem, kGpu);
@@ -52,6 +54,9 @@ TEST(PairOnGpu, EveryConfigIsAsTheOracle) {
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(OfChannels, PairOnGpu, testing::Values(32, 64, 96, 128, 192, 256, 384, 512),
+                         testing::PrintToStringParamName());
 
 }  // namespace
 }  // namespace convtune::pair_gpu_test
