@@ -30,6 +30,12 @@ HWY_INLINE Vector exp_of_remainder(Vector v, Vector& sum, Vector& n) {
 }
 
 #if HWY_TARGET == HWY_AVX3
+// v, or a number of its sign and of magnitude `most`, whichever is less; of NaN, `most`.
+HWY_INLINE Vector bounded(Vector v, Vector most) {
+  constexpr int kLessMagnitude = 2;  // and the first one's sign
+  return {_mm512_range_ps(v.raw, most.raw, kLessMagnitude)};
+}
+
 // exp(-u) for |u| up to 104. AVX-512 multiplies by a power of 2 that may leave the range: that takes less
 // than the two cases of exp(-|u|).
 HWY_INLINE Vector exp_within_104(Vector u) {
@@ -49,9 +55,7 @@ HWY_INLINE Vector sigmoid(Vector v) {
 // v / (1 + exp(-u)), with v's NaN.
 HWY_INLINE Vector times_sigmoid(Vector v, Vector u) {
   const Floats d;
-  constexpr int kLessMagnitude = 2;  // and the first one's sign
-  const Vector within = {_mm512_range_ps(u.raw, hn::Set(d, 104.0F).raw, kLessMagnitude)};
-  return hn::Div(v, hn::Add(hn::Set(d, 1.0F), exp_within_104(within)));
+  return hn::Div(v, hn::Add(hn::Set(d, 1.0F), exp_within_104(bounded(u, hn::Set(d, 104.0F)))));
 }
 
 // 1 / (1 + 2^t), within 2^-13 of itself: enough of what is rounded to 8 bits. The polynomial, of t's
@@ -97,37 +101,55 @@ HWY_INLINE Vector times_sigmoid(Vector v, Vector u) {
 #endif
 
 #if HWY_TARGET == HWY_AVX3
-// The normal distribution's share of [0, v], less than 2^-22 off: a polynomial of 16 around the nearest
-// multiple of kStep. From 14.5 of them on it is a half. A NaN in v does not show.
+// The normal distribution's share of [0, v], less than 2^-22 off: a polynomial of 32, in v itself, each
+// around a multiple of kStep. From the last of them on it is a half. A NaN in v does not show.
 HWY_INLINE Vector share_from_zero(Vector v) {
-  constexpr float kStep = 0.352F, kPieces = 15;
-  alignas(64) static constexpr float kPolynomials[5][16] = {
-      {6.53379902e-05F, 0.000241040601F, 0.000348946691F, 0.000289632066F, 0.000135867056F, -8.37666903e-06F,
-       -8.37527332e-05F, -9.23679108e-05F, -6.71720336e-05F, -3.77670112e-05F, -1.73274057e-05F,
-       -6.65533844e-06F, -2.17119259e-06F, -6.07104198e-07F, -1.46397298e-07F, 0},
-      {-0.00292737689F, -0.0023760437F, -0.00114042859F, 0.000183360084F, 0.00104703836F, 0.00128549244F,
-       0.0010764437F, 0.000707457424F, 0.000383151171F, 0.00017500903F, 6.82993777e-05F, 2.29592169e-05F,
-       6.68402026e-06F, 1.69169573e-06F, 3.73278539e-07F, 0},
-      {4.56398675e-06F, -0.00817699451F, -0.013580312F, -0.0149443597F, -0.0129146315F, -0.00924372207F,
-       -0.00561139453F, -0.0029258139F, -0.00132023939F, -0.000518086541F, -0.00017739358F, -5.31235819e-05F,
-       -1.39382646e-05F, -3.20831282e-06F, -6.48540663e-07F, 0},
-      {0.14042744F, 0.131991163F, 0.109605104F, 0.0804093704F, 0.0521160513F, 0.0298417248F, 0.0150960088F,
-       0.00674658362F, 0.00266370806F, 0.000929110218F, 0.000286300579F, 7.79377006e-05F, 1.87429923e-05F,
-       3.98190878e-06F, 7.47307297e-07F, 0},
-      {0, 0.137580872F, 0.259283602F, 0.35451588F, 0.420434475F, 0.460796088F, 0.482656777F, 0.493130207F,
-       0.497568727F, 0.499232531F, 0.499784231F, 0.499946028F, 0.49998799F, 0.499997616F, 0.499999583F,
-       0.5F}};
+  constexpr float kStep = 0.17F, kLast = 31;
+  constexpr int kLessMagnitude = 2, kNoSign = 8;
+  alignas(64) static constexpr float kPolynomials[4][32] = {
+      {-0.06628796F,   -0.0635589F,    -0.055435892F,  -0.043157116F,
+       -0.028356243F,  -0.012873772F,  0.001558194F,   0.013577118F,
+       0.02234899F,    0.027607115F,   0.029583095F,   0.028864611F,
+       0.026223885F,   0.022457236F,   0.018263817F,   0.014175609F,
+       0.0105365F,     0.0075186156F,  0.0051603587F,  0.003411545F,
+       0.0021749453F,  0.0013383564F,  7.955162e-04F,  4.5703768e-04F,
+       2.5392717e-04F, 1.3649429e-04F, 7.10124e-05F,   3.576943e-05F,
+       1.7449098e-05F, 8.245686e-06F,  3.7754628e-06F, 0},
+      {-1.43349125e-05F, -9.488562e-04F,  -0.0073556644F,  -0.023146838F,
+       -0.04963055F,     -0.08515359F,    -0.12556277F,    -0.16528854F,
+       -0.19870222F,     -0.22135758F,    -0.23081014F,    -0.22686997F,
+       -0.21132173F,     -0.18727946F,    -0.15840273F,    -0.12818284F,
+       -0.09943815F,     -0.074068986F,   -0.053047314F,   -0.036569815F,
+       -0.02429002F,     -0.015557207F,   -0.009614741F,   -0.0057373177F,
+       -0.0033073106F,   -0.001842626F,   -9.925975e-04F,  -5.1717856e-04F,
+       -2.6072306e-04F,  -1.2720833e-04F, -6.0084385e-05F, 0},
+      {0.39894256F,  0.39905202F,    0.40076405F,    0.40757707F,
+       0.4234262F,   0.45064992F,    0.48841664F,    0.53222764F,
+       0.57468486F,  0.6072406F,     0.6223182F,     0.6151171F,
+       0.5845928F,   0.533426F,      0.4671273F,     0.39265114F,
+       0.31695497F,  0.24585743F,    0.18338609F,    0.13162895F,
+       0.090977244F, 0.060588174F,   0.038902227F,   0.024095157F,
+       0.014403604F, 0.008313755F,   0.0046354183F,  0.0024975345F,
+       0.001300815F, 6.5514684e-04F, 3.1915854e-04F, 0},
+      {-7.7656076e-10F, -4.280723e-06F, -1.589782e-04F, -0.0011448473F,
+       -0.004316929F,   -0.011285546F,  -0.023067396F,  -0.0391887F,
+       -0.057184696F,   -0.07278756F,   -0.08080685F,   -0.07642078F,
+       -0.056439932F,   -0.020132681F,  0.030617723F,   0.09181132F,
+       0.15826885F,     0.22469635F,    0.28658798F,    0.34078562F,
+       0.38564906F,     0.42090252F,    0.4472845F,     0.46613437F,
+       0.47901955F,     0.48746023F,    0.49276632F,    0.49597108F,
+       0.49783263F,     0.49887347F,    0.49943408F,    0.5F}};
   const Floats d;
-  const Vector magic = hn::Set(d, 0x1.8p23F);
-  const Vector steps = hn::Min(hn::Mul(hn::Abs(v), hn::Set(d, 1 / kStep)), hn::Set(d, kPieces));
-  const Vector sum = hn::Add(steps, magic);  // whose last bits are the piece
-  const Vector t = hn::Sub(steps, hn::Sub(sum, magic));
+  const Vector u = {_mm512_range_ps(v.raw, hn::Set(d, kLast * kStep).raw, kLessMagnitude + kNoSign)};
+  // Whose last bits are the piece.
+  const Vector piece = hn::MulAdd(u, hn::Set(d, 1 / kStep), hn::Set(d, 0x1.8p23F));
   const auto coefficient = [&](int power) HWY_ATTR {
-    return Vector{
-        _mm512_permutexvar_ps(_mm512_castps_si512(sum.raw), _mm512_load_ps(kPolynomials[4 - power]))};
+    const float* const of_power = kPolynomials[3 - power];
+    return Vector{_mm512_permutex2var_ps(_mm512_load_ps(of_power), _mm512_castps_si512(piece.raw),
+                                         _mm512_load_ps(of_power + 16))};
   };
-  Vector share = coefficient(4);
-  for (int power = 3; power >= 0; --power) share = hn::MulAdd(share, t, coefficient(power));
+  Vector share = coefficient(3);
+  for (int power = 2; power >= 0; --power) share = hn::MulAdd(share, u, coefficient(power));
   return hn::CopySign(share, v);
 }
 #else
@@ -141,6 +163,22 @@ HWY_INLINE Vector erfc(Vector z) {
   return hn::Mul(hn::Mul(sum, t), exp_of_minus(hn::Mul(z, z)));
 }
 #endif
+
+// No less than `bound`, no more: x86's instructions pass on the second operand where one is NaN.
+HWY_INLINE Vector at_least(Vector bound, Vector v) {
+#if HWY_ARCH_X86
+  return hn::Max(bound, v);
+#else
+  return hn::IfThenElse(hn::Lt(v, bound), bound, v);
+#endif
+}
+HWY_INLINE Vector at_most(Vector bound, Vector v) {
+#if HWY_ARCH_X86
+  return hn::Min(bound, v);
+#else
+  return hn::IfThenElse(hn::Gt(v, bound), bound, v);
+#endif
+}
 
 // Comparisons with NaN are false, and keep it. `short_of_halves`: of a number that is rounded to a bf16 next.
 template <Activation activation, bool short_of_halves = false>
@@ -160,11 +198,9 @@ HWY_INLINE Vector activate(Vector v, float alpha, float beta) {
   }
 #endif
   if constexpr (activation == Activation::relu) {
-    return hn::IfThenElse(hn::Lt(v, zero), zero, v);
+    return at_least(zero, v);
   } else if constexpr (activation == Activation::clip) {
-    const Vector lower = hn::Set(d, alpha), upper = hn::Set(d, beta);
-    v = hn::IfThenElse(hn::Lt(v, lower), lower, v);
-    return hn::IfThenElse(hn::Gt(v, upper), upper, v);
+    return at_most(hn::Set(d, beta), at_least(hn::Set(d, alpha), v));
   } else if constexpr (activation == Activation::silu) {
     return times_sigmoid(v, v);
   } else if constexpr (activation == Activation::gelu_erf) {
@@ -182,10 +218,19 @@ HWY_INLINE Vector activate(Vector v, float alpha, float beta) {
     const Vector u = hn::MulAdd(hn::Set(d, 0.044715F), cube, v);
     return times_sigmoid(v, hn::Mul(hn::Set(d, 1.5957691216057308F), u));
   } else if constexpr (activation == Activation::hardswish) {
+#if HWY_TARGET == HWY_AVX3
+    const Vector gate = hn::Add(bounded(v, hn::Set(d, 3.0F)), hn::Set(d, 3.0F));
+#else
     const Vector gate = hn::Min(hn::Max(hn::Add(v, hn::Set(d, 3.0F)), zero), hn::Set(d, 6.0F));
+#endif
     return hn::Mul(v, hn::Mul(gate, hn::Set(d, 1.0F / 6)));  // of 6 it is 1; NaN for NaN, by the product
   } else if constexpr (activation == Activation::leaky_relu) {
+#if HWY_TARGET == HWY_AVX3
+    const __mmask16 scaled = _mm512_cmp_ps_mask(v.raw, zero.raw, _CMP_NGT_UQ);
+    return {_mm512_mask_mul_ps(v.raw, scaled, v.raw, hn::Set(d, alpha).raw)};
+#else
     return hn::IfThenElse(hn::Gt(v, zero), v, hn::Mul(hn::Set(d, alpha), v));
+#endif
   } else if constexpr (activation == Activation::sigmoid) {
     return sigmoid(v);
   } else {

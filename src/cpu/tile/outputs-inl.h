@@ -112,6 +112,8 @@ HWY_INLINE void finish_tile(SizedVector (&values)[rows][vectors], const Epilogue
       values[i / vectors][i % vectors] = hn::Load(d, stored + i * kLanes);
   } else if (epilogue.activation == Activation::leaky_relu) {
     activate_in_registers<Activation::leaky_relu>(values, epilogue);
+  } else if (epilogue.activation == Activation::hardswish) {
+    activate_in_registers<Activation::hardswish>(values, epilogue);
   } else {
     clip_tile(values, epilogue);
   }
@@ -241,8 +243,10 @@ template <class T, class Sums>
 HWY_INLINE void finish_run(Sums&& sums, const Epilogue& epilogue, const Outputs<T>& to, std::int64_t count) {
   if (to.residual == nullptr && epilogue.has_bounds())
     return activate_run<Activation::clip>(sums, epilogue, to.y, count);
-  if (to.residual == nullptr && epilogue.is_short())
+  if (to.residual == nullptr && epilogue.activation == Activation::leaky_relu)
     return activate_run<Activation::leaky_relu>(sums, epilogue, to.y, count);
+  if (to.residual == nullptr && epilogue.activation == Activation::hardswish)
+    return activate_run<Activation::hardswish>(sums, epilogue, to.y, count);
   finish_stored_run(sums, epilogue, to, count);
 }
 

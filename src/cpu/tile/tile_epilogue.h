@@ -16,7 +16,9 @@ struct Epilogue {
 
   bool has_bounds() const { return activation == Activation::none || activation == Activation::clip; }
   // Tells whether it takes so few instructions that every kernel has them.
-  bool is_short() const { return has_bounds() || activation == Activation::leaky_relu; }
+  bool is_short() const {
+    return has_bounds() || activation == Activation::leaky_relu || activation == Activation::hardswish;
+  }
 };
 
 inline Epilogue epilogue_of(const ConvProblem& problem) {
