@@ -191,6 +191,12 @@ HWY_INLINE Vector activate(Vector v, float alpha, float beta) {
     const Vector of_v = hn::Set(d, -kLog2E);
     if constexpr (activation == Activation::silu) return hn::Mul(v, short_gate(hn::Mul(v, of_v)));
     if constexpr (activation == Activation::sigmoid) return short_gate(hn::Mul(v, of_v));
+    if constexpr (activation == Activation::hardswish) {
+      // Three and six times the last number below a sixth are numbers, too: of -3 it is 0, of 3 nearly 1.
+      constexpr float kSixth = 0x1.555554p-3F;
+      const Vector bound = hn::Set(d, 3.0F);
+      return hn::Mul(v, hn::MulAdd(bounded(v, bound), hn::Set(d, kSixth), hn::Set(d, 3 * kSixth)));
+    }
     if constexpr (activation == Activation::gelu_tanh) {
       const Vector u = hn::MulAdd(hn::Mul(v, v), hn::Set(d, -0.044715F * kTanh), hn::Set(d, -kTanh));
       return hn::Mul(v, short_gate(hn::Mul(v, u)));

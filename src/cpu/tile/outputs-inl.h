@@ -71,20 +71,21 @@ HWY_NOINLINE void add_residual(float* sums, int vectors, int rows, const TilePla
 
 using Activations = std::make_integer_sequence<int, static_cast<int>(kLastActivation) + 1>;
 
-template <Activation activation, int rows, int vectors>
+template <Activation activation, bool halves, int rows, int vectors>
 HWY_INLINE void activate_in_registers(SizedVector (&values)[rows][vectors], const Epilogue& epilogue) {
   CONVTUNE_UNROLL
   for (int i = 0; i < rows; ++i) {
     CONVTUNE_UNROLL
     for (int v = 0; v < vectors; ++v)
-      values[i][v] = activate<activation>(values[i][v], epilogue.alpha, epilogue.beta);
+      values[i][v] = activate<activation, halves>(values[i][v], epilogue.alpha, epilogue.beta);
   }
 }
 
 // Epilogue::has_bounds() holds; mostly there is none.
 template <int rows, int vectors>
 HWY_INLINE void clip_tile(SizedVector (&values)[rows][vectors], const Epilogue& epilogue) {
-  if (epilogue.activation != Activation::none) activate_in_registers<Activation::clip>(values, epilogue);
+  if (epilogue.activation != Activation::none)
+    activate_in_registers<Activation::clip, false>(values, epilogue);
 }
 
 // Adds the residual, null or as y lies, and applies the activation: a short one in registers; for all else
@@ -92,6 +93,7 @@ HWY_INLINE void clip_tile(SizedVector (&values)[rows][vectors], const Epilogue& 
 template <int rows, int vectors, class T>
 HWY_INLINE void finish_tile(SizedVector (&values)[rows][vectors], const Epilogue& epilogue,
                             const TilePlace<T>& to, const void* residual) {
+  constexpr bool kHalves = sizeof(T) == sizeof(Bf16);
   if (HWY_UNLIKELY(residual != nullptr || !epilogue.is_short())) {
     const Floats d;
     static_assert(rows * vectors * kLanes <= kMostTileFloats);
@@ -105,15 +107,14 @@ HWY_INLINE void finish_tile(SizedVector (&values)[rows][vectors], const Epilogue
           stored, vectors, rows,
           {static_cast<const Element*>(residual), to.y_step, to.rows, to.skip, to.count, false});
     }
-    activate_stored(stored, rows * vectors, epilogue.activation, epilogue.alpha, epilogue.beta,
-                    sizeof(T) == sizeof(Bf16));
+    activate_stored(stored, rows * vectors, epilogue.activation, epilogue.alpha, epilogue.beta, kHalves);
     CONVTUNE_UNROLL
     for (int i = 0; i < rows * vectors; ++i)
       values[i / vectors][i % vectors] = hn::Load(d, stored + i * kLanes);
   } else if (epilogue.activation == Activation::leaky_relu) {
-    activate_in_registers<Activation::leaky_relu>(values, epilogue);
+    activate_in_registers<Activation::leaky_relu, false>(values, epilogue);
   } else if (epilogue.activation == Activation::hardswish) {
-    activate_in_registers<Activation::hardswish>(values, epilogue);
+    activate_in_registers<Activation::hardswish, kHalves>(values, epilogue);
   } else {
     clip_tile(values, epilogue);
   }

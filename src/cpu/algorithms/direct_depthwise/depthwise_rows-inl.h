@@ -209,7 +209,8 @@ struct Strip {
 template <bool one_by_one, int vectors, Activation... activation>
 HWY_INLINE void activate_row(SizedVector (&row)[1][vectors], const Epilogue& epilogue) {
   if constexpr (!one_by_one) {
-    (void)((epilogue.activation == activation && (activate_in_registers<activation>(row, epilogue), true)) ||
+    (void)((epilogue.activation == activation &&
+            (activate_in_registers<activation, false>(row, epilogue), true)) ||
            ...);
     return;
   }
