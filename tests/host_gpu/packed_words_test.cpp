@@ -33,8 +33,9 @@ std::vector<Config> packing(std::vector<Config> configs) {
   return configs;
 }
 
+// `unit`: words that a thread packs.
 template <class Kernel>
-void expect_words(std::string_view name, const char* text) {
+void expect_words(std::string_view name, const char* text, int unit = 4) {
   Backend& gpu = cuda::backend({Device::Kind::cuda, 0});
   const auto own = own_algorithms();
   const auto algorithm = std::ranges::find(own, name, [](auto* one) { return one->name(); });
@@ -54,7 +55,7 @@ void expect_words(std::string_view name, const char* text) {
   for (const Config& config : {configs.front(), configs[configs.size() / 2], configs.back()}) {
     const auto kernel = kernel_of<Kernel>(forward, config);
     const Packed at = kernel.packed();
-    ASSERT_EQ(at.unit, 4);
+    ASSERT_EQ(at.unit, unit);
     std::vector<unsigned short> weights(static_cast<std::size_t>(problem.weight_elements()));
     for (std::size_t i = 0; i < weights.size(); ++i) weights[i] = bits_of(static_cast<std::int64_t>(i));
     const auto executable = (*algorithm)->build(problem, gpu.info(), config);
@@ -121,10 +122,11 @@ TEST(PackedWords, AreThoseOfTheDefinition) {
     if (std::string(text).find("bwd_d") == std::string::npos)
       expect_words<ImplicitGemmHalfSm80>("implicit_gemm_half_sm80", text);
   }
-  expect_words<DirectStemHalf>("direct_stem_half", "mb1ic3ih32oc40kh7sh2ph3");
+  expect_words<DirectStemHalf>("direct_stem_half", "mb1ic3ih32oc40kh7sh2ph3", 1);
+  expect_words<DirectStemHalf>("direct_stem_half", "mb1ic2id5ih9iw9oc24kd3kh3kw3pd1ph1pw1", 1);
   expect_words<DirectGroupedHalf>("direct_grouped_half", "g6mb1ic36ih9oc54kh3ph1");
-  expect_words<DirectDepthwiseHalf>("direct_depthwise_half", "g40mb1ic40ih19oc40kh7ph3");
-  expect_words<DirectDepthwiseHalfSm90>("direct_depthwise_half_sm90", "g64mb1ic64ih14oc64kh7ph3");
+  expect_words<DirectDepthwiseHalf>("direct_depthwise_half", "g40mb1ic40ih19oc40kh7ph3", 1);
+  expect_words<DirectDepthwiseHalfSm90>("direct_depthwise_half_sm90", "g64mb1ic64ih14oc64kh7ph3", 1);
 }
 
 }  // namespace

@@ -54,6 +54,7 @@ template <auto config>
 __device__ constexpr Deal deal() {
   constexpr long long kStep = 16, kMost = 1 << 14, kUnits = config.packed().prepared / 4;
   constexpr auto kSources = sources<config>();
+  if constexpr (config.packed().unit == 1) return {};  // few weights, which the caches keep
   const long long first = kSources.source_of(0), apart = kSources.source_of(1) - first;
   if (first < 0 || apart <= 1) return {};
   const auto lies_between = [&](long long unit) {
@@ -78,14 +79,15 @@ __device__ constexpr int apart() {
 }
 
 // Weights of half precision, two a word, the one of the lower index in its lower half: source_of() speaks of
-// halves. A thread packs 16 bytes. What stands behind them is widened to floats.
+// halves. A thread packs 16 bytes, or a word of few. What stands behind them is widened to floats.
 template <auto config>
 __device__ __forceinline__ void pack_halves(const void* __restrict__ w, const void* __restrict__ bias,
                                             unsigned* __restrict__ packed) {
   constexpr Packed kAt = config.packed();
   constexpr ElementType kType = config.conv.x_type;
+  constexpr int kHalves = 2 * kAt.unit;  // of a unit
   constexpr long long kUnits = kAt.prepared / kAt.unit;
-  static_assert(kAt.unit == 4 && kAt.prepared % 4 == 0);
+  static_assert((kAt.unit == 4 || kAt.unit == 1) && kAt.prepared % kAt.unit == 0);
   const long long thread = blockIdx.x * static_cast<long long>(kPackThreads) + threadIdx.x;
   if (thread >= kAt.threads()) return;
   if (thread >= kUnits) {
@@ -96,28 +98,32 @@ __device__ __forceinline__ void pack_halves(const void* __restrict__ w, const vo
   constexpr Deal kDeal = deal<config>();
   using Index = typename IndexThat<(kAt.prepared < 1LL << 31)>::Fits;
   const auto unit = static_cast<Index>(kDeal.unit_of(static_cast<Index>(thread), kUnits));
-  unsigned halves[8] = {}, words[4];  // all are loaded before one is looked at
+  unsigned halves[kHalves] = {}, words[kAt.unit];  // all are loaded before one is looked at
   const auto* const from = static_cast<const unsigned short*>(w);
   constexpr int kApart = apart<config>();
   if constexpr (kApart > 0) {
+    static_assert(kHalves == 8);
     const long long first = kSources.source_of(8LL * unit);
 #pragma unroll
     for (int i = 0; i < 8; ++i)
       if (first >= 0) halves[i] = from[first + i * kApart];
   } else {
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const long long source = kSources.source_of(static_cast<long long>(8 * unit | i));
+    for (int i = 0; i < kHalves; ++i) {
+      const long long source = kSources.source_of(static_cast<long long>(kHalves * unit | i));
       if (source >= 0) halves[i] = from[source];
     }
   }
   bool finite = true;
 #pragma unroll
-  for (int i = 0; i < 8; ++i) {
+  for (int i = 0; i < kHalves; ++i) {
     if (kAt.flagged) finite &= is_finite(__float_as_uint(low_half<kType>(halves[i])));
     words[i / 2] = i % 2 == 0 ? halves[i] : words[i / 2] | halves[i] << 16;
   }
-  reinterpret_cast<uint4*>(packed)[unit] = {words[0], words[1], words[2], words[3]};
+  if constexpr (kAt.unit == 4)
+    reinterpret_cast<uint4*>(packed)[unit] = {words[0], words[1], words[2], words[3]};
+  else
+    packed[unit] = words[0];
   if (!finite) packed[kAt.flag_at()] = 1;
 }
 

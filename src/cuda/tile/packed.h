@@ -21,6 +21,12 @@ struct Packed {
                                  bool flagged = true) {
     return {prepared, weights, biases, flagged, 0, 4};
   }
+  // Few weights, whose places take long to work out: eight of them in a thread would be most of what its
+  // compiler does.
+  static constexpr Packed few_halves(long long prepared, long long weights, long long biases,
+                                     bool flagged = true) {
+    return {prepared, weights, biases, flagged};
+  }
 
   constexpr long long exact_at() const { return prepared; }
   constexpr long long bias_at() const { return prepared + weights; }

@@ -152,7 +152,7 @@ struct DirectDepthwiseHalf {
   constexpr int channel_words() const { return 8 * filter_words(); }
   constexpr Packed packed() const {
     // An infinity among them makes NaN of a sum, which is then computed again.
-    return Packed::halves(1LL * chunks() * channels() * channel_words(), conv.weights(), conv.k, false);
+    return Packed::few_halves(1LL * chunks() * channels() * channel_words(), conv.weights(), conv.k, false);
   }
   constexpr long long source_of(long long i) const {
     const long long word = i / 2, channel = word / channel_words();

@@ -158,15 +158,21 @@ struct DirectDepthwiseHalfSm90 {
   constexpr int channel_words() const { return places() * filter_words(); }
   constexpr Packed packed() const {
     // An infinity among them makes NaN of a sum, which is then computed again.
-    return Packed::halves(1LL * chunks() * channels() * channel_words(), conv.weights(), conv.k, false);
+    return Packed::few_halves(1LL * chunks() * channels() * channel_words(), conv.weights(), conv.k, false);
   }
-  constexpr long long source_of(long long i) const {
-    const long long word = i / 2, channel = word / channel_words();
-    const int row = static_cast<int>(word % filter_words());
-    const int column = static_cast<int>(word / filter_words() % places()) - origin() + (i % 2 == 0 ? 0 : 4);
-    if (channel >= conv.c || row >= conv.r || column < 0 || column >= conv.s) return -1;
-    return (channel * conv.r + row) * conv.s + column;
-  }
+  struct Weights {  // in numbers, which the kernel that packs has as constants
+    int filter_words, places, origin, c, r, s;
+
+    constexpr long long source_of(long long i) const {
+      const long long word = i / 2, channel = word / (places * filter_words);
+      const int row = static_cast<int>(word % filter_words);
+      const int column = static_cast<int>(word / filter_words % places) - origin + (i % 2 == 0 ? 0 : 4);
+      if (channel >= c || row >= r || column < 0 || column >= s) return -1;
+      return (channel * r + row) * s + column;
+    }
+  };
+  constexpr Weights weights() const { return {filter_words(), places(), origin(), conv.c, conv.r, conv.s}; }
+  constexpr long long source_of(long long i) const { return weights().source_of(i); }
 
   // ---- Shared memory, in bytes ----
   struct Smem {

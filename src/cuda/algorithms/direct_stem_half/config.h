@@ -72,11 +72,24 @@ struct DirectStemHalf {
   }
   constexpr int plane_halves() const { return tile_rows() * pitch(); }
   constexpr int tile_halves() const { return planes() * plane_halves(); }
-  // From a window's first half to that of a pair.
-  constexpr int pair_offset(int pair) const {
-    const int segment = pair / segment_pairs();
-    const int plane = segment / conv.r, row = segment % conv.r;
-    return plane * plane_halves() + row * conv.dilation_h * pitch() + pair % segment_pairs() * 2;
+  struct Window {  // in numbers: each step of the kernel asks for eight pairs
+    int pairs, segment_pairs, segment_halves, before, rows, plane_halves, row_halves;
+
+    // From a window's first half to that of a pair.
+    constexpr int offset(int pair) const {
+      const int segment = pair / segment_pairs;
+      return segment / rows * plane_halves + segment % rows * row_halves + pair % segment_pairs * 2;
+    }
+    // Which halves of a pair count.
+    constexpr unsigned mask(int pair) const {
+      const int at = pair % segment_pairs * 2 - before;
+      if (pair >= pairs) return 0;
+      return (at >= 0 ? 0x0000ffffu : 0) | (at + 1 < segment_halves ? 0xffff0000u : 0);
+    }
+  };
+  constexpr Window window() const {
+    return {pairs(), segment_pairs(), segment_halves(),         before(),
+            conv.r,  plane_halves(),  conv.dilation_h * pitch()};
   }
   // From the tile's first half to the window of one of its outputs.
   constexpr int window_offset(int output) const {
@@ -117,21 +130,44 @@ struct DirectStemHalf {
   // Behind those of all blocks a row of zeros, which stands for rows outside of the image.
   constexpr long long zeros_at() const { return 1LL * filter_blocks() * weight_halves(); }  // in halves
   constexpr Packed packed() const {
-    return Packed::halves((zeros_at() + (has_bulk_form() ? row_halves() : 0)) / 2, conv.weights(), conv.k);
+    return Packed::few_halves((zeros_at() + (has_bulk_form() ? row_halves() : 0)) / 2, conv.weights(),
+                              conv.k);
   }
-  // Which weight stands at a half of the prepared ones, or -1.
-  constexpr long long source_of(long long i) const {
-    if (i >= zeros_at()) return -1;
-    const int in_block = static_cast<int>(i % weight_halves());
-    const int filter = static_cast<int>(i / weight_halves()) * filters + in_block / 8 % filters;
-    const int k = in_block / (16 * filters) * 16 + in_block / (8 * filters) % 2 * 8 + in_block % 8;
-    const int segment = k / 2 / segment_pairs();
-    const int at = k / 2 % segment_pairs() * 2 + k % 2 - before();
-    if (filter >= conv.k || segment >= segments() || at < 0 || at >= segment_halves()) return -1;
-    const int plane = segment / conv.r, r = segment % conv.r;
-    const int c = conv.nhwc ? at % conv.c : plane / conv.t, s = conv.nhwc ? at / conv.c : at;
-    return (((1LL * filter * conv.c + c) * conv.t + plane % conv.t) * conv.r + r) * conv.s + s;
+  struct Weights {  // in numbers, which the kernel that packs has as constants
+    long long zeros_at;
+    int block_halves, filters, segment_pairs, segments, segment_halves, before, k, c, t, r, s;
+    int nhwc;  // 1 or 0
+
+    // Which weight stands at a half of the prepared ones, or -1.
+    constexpr long long source_of(long long i) const {
+      if (i >= zeros_at) return -1;
+      const int in_block = static_cast<int>(i % block_halves);
+      const int filter = static_cast<int>(i / block_halves) * filters + in_block / 8 % filters;
+      const int at_k = in_block / (16 * filters) * 16 + in_block / (8 * filters) % 2 * 8 + in_block % 8;
+      const int segment = at_k / 2 / segment_pairs;
+      const int at = at_k / 2 % segment_pairs * 2 + at_k % 2 - before;
+      if (filter >= k || segment >= segments || at < 0 || at >= segment_halves) return -1;
+      const int plane = segment / r, row = segment % r;
+      const int channel = nhwc == 1 ? at % c : plane / t, column = nhwc == 1 ? at / c : at;
+      return (((1LL * filter * c + channel) * t + plane % t) * r + row) * s + column;
+    }
+  };
+  constexpr Weights weights() const {
+    return {zeros_at(),
+            weight_halves(),
+            filters,
+            segment_pairs(),
+            segments(),
+            segment_halves(),
+            before(),
+            conv.k,
+            conv.c,
+            conv.t,
+            conv.r,
+            conv.s,
+            static_cast<int>(conv.nhwc)};
   }
+  constexpr long long source_of(long long i) const { return weights().source_of(i); }
 
   // ---- Shared memory ----
   // Staged outputs, for all filters of the block: where channels come last [output][filter] of a warp's 16,

@@ -62,20 +62,21 @@ __device__ void load_tile(const void* __restrict__ x, const Tile<config>& tile, 
 
 // Describes the part of a pair that lane `thread` of its four holds: its offset in bytes from the window
 // of its output, less the 4 * thread that is part of the window's address, and which of its halves count.
-template <DirectStemHalf config, int kFirst>
-struct Pairs {
-  static constexpr bool exists(int pair) { return pair < config.pairs(); }
-  static constexpr int offset(int thread) {
-    return exists(kFirst + thread) ? 2 * config.pair_offset(kFirst + thread) - 4 * thread : -4 * thread;
+struct FourPairs {
+  int offset[4];
+  unsigned mask[4];
+
+  constexpr FourPairs(const DirectStemHalf::Window& window, int first) : offset{}, mask{} {
+    for (int thread = 0; thread < 4; ++thread) {
+      const int pair = first + thread;
+      offset[thread] = (pair < window.pairs ? 2 * window.offset(pair) : 0) - 4 * thread;
+      mask[thread] = window.mask(pair);
+    }
   }
-  static constexpr unsigned mask(int thread) {
-    const int pair = kFirst + thread, at = pair % config.segment_pairs() * 2 - config.before();
-    if (!exists(pair)) return 0;
-    return (at >= 0 ? 0x0000ffffu : 0) | (at + 1 < config.segment_halves() ? 0xffff0000u : 0);
+  constexpr bool plain() const {
+    return offset[1] == offset[0] && offset[2] == offset[0] && offset[3] == offset[0];
   }
-  static constexpr bool kPlain = offset(1) == offset(0) && offset(2) == offset(0) && offset(3) == offset(0);
-  static constexpr bool kWhole =
-      mask(0) == 0xffffffffu && mask(1) == mask(0) && mask(2) == mask(0) && mask(3) == mask(0);
+  constexpr bool whole() const { return (mask[0] & mask[1] & mask[2] & mask[3]) == 0xffffffffu; }
 };
 
 template <class T>
@@ -90,22 +91,26 @@ __device__ __forceinline__ unsigned load_pair(unsigned from) {
   return ptx::ld_shared_u16(from) | ptx::ld_shared_u16(from + 2) << 16;
 }
 
-// The operand of step kStep: windows of two outputs of this lane, `zero` and `eight`, which have 4 * thread
-// in them.
+// A pair of kFirst's four of two windows of this lane, `zero` and `eight`, which have 4 * thread in them.
+template <DirectStemHalf config, int kFirst>
+__device__ __forceinline__ void load_pairs(unsigned& one, unsigned& other, unsigned zero, unsigned eight,
+                                           int thread) {
+  constexpr FourPairs kFour(constant<config.window()>, kFirst);
+  int offset = kFour.offset[0];
+  if constexpr (!kFour.plain())
+    offset = of_thread(thread, kFour.offset[0], kFour.offset[1], kFour.offset[2], kFour.offset[3]);
+  one = load_pair<config>(zero + offset), other = load_pair<config>(eight + offset);
+  if constexpr (!kFour.whole()) {
+    const unsigned mask = of_thread(thread, kFour.mask[0], kFour.mask[1], kFour.mask[2], kFour.mask[3]);
+    one &= mask, other &= mask;
+  }
+}
+
+// The operand of step kStep.
 template <DirectStemHalf config, int kStep>
 __device__ __forceinline__ void load_operand(unsigned (&a)[4], unsigned zero, unsigned eight, int thread) {
-  for_constants<0, 2>([&](auto half) {
-    using P = Pairs<config, 8 * kStep + 4 * half.value>;
-    int offset = P::offset(0);
-    if constexpr (!P::kPlain)
-      offset = of_thread(thread, P::offset(0), P::offset(1), P::offset(2), P::offset(3));
-    unsigned one = load_pair<config>(zero + offset), other = load_pair<config>(eight + offset);
-    if constexpr (!P::kWhole) {
-      const unsigned mask = of_thread(thread, P::mask(0), P::mask(1), P::mask(2), P::mask(3));
-      one &= mask, other &= mask;
-    }
-    a[2 * half.value] = one, a[2 * half.value + 1] = other;
-  });
+  load_pairs<config, 8 * kStep>(a[0], a[1], zero, eight, thread);
+  load_pairs<config, 8 * kStep + 4>(a[2], a[3], zero, eight, thread);
 }
 
 }  // namespace convtune::direct_stem_half
