@@ -15,6 +15,10 @@ from convtune.nn import Conv2d
 from convtune.optimize_report import Layer, OptimizeReport
 from convtune.torch import optimize
 from convtune.torch.measure import decide, timing
+from convtune.torch.modules import handover, whole
+from convtune.torch.modules.layers import find
+from convtune.torch.modules.structure import followers
+from convtune.torch.run import choice_line
 
 nn = torch.nn
 
@@ -138,6 +142,28 @@ def test_a_slow_run_is_not_run_twice(monkeypatch):
     for took, count in ((2.0, 1), (0.001, 4)):
         runs.clear()
         assert timing.wall_us(run, torch.device("cpu"), 3) == pytest.approx(1e6 * took) and len(runs) == count
+
+
+def test_a_contest_folds_and_packs_each_layer_once(monkeypatch):
+    """A swap before each sample made all weights anew in its first run: 0.6 s of a ResNet-50, as long as a slow run, which is the sample."""
+    folded, real = [], handover.Folded
+    monkeypatch.setattr(handover, "Folded", lambda *of: folded.append(1) or real(*of))
+    monkeypatch.setattr(whole, "contest", lambda before, after, *rules, **more: Contest(True, *[before() + after() for _ in range(3)]))
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU()).eval()
+    behind = followers(model)
+    found, _ = find(model, lambda: model(X), behind)
+    problem = found[0].problem
+    plan = convtune.Convolution(problem, "cpu", "ours").plan
+    choices = choice_line("cpu", problem, problem, plan.algorithm, plan.config)
+    held = whole.Whole(model, (X,), {}, torch.device("cpu"), "", behind)
+    with torch.no_grad():
+        assert held.contest({"0": choices}, lambda seconds: None).accepted
+        assert len(folded) == 1 and type(model[0]) is nn.Conv2d and "led" not in vars(model[0])
+        assert held.contest({"0": choices}, lambda seconds: None).accepted and len(folded) == 1
+        model[1].weight.mul_(2)  # what is kept is watched
+        expected = model(X)
+        held._swap({"0": choices})
+        assert torch.allclose(model(X), expected, atol=1e-5) and len(folded) == 1
 
 
 def test_one_number_says_what_was_gained():

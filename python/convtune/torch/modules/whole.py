@@ -16,7 +16,7 @@ from ...errors import InvalidArgument
 from ...nn import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from ...optimize_report import Layer
 from ..measure.timing import calls_of_a_sample, wall_us
-from .handover import hand_over, made_of, take_back
+from .handover import Led, hand_over, made_of, take_back
 from .joining import joining
 from .structure import Followers
 from .training import Step, peak_bytes, takes_more
@@ -95,6 +95,7 @@ class Whole:
         self._calls = 1  # per sample
         self.seconds = 0.0  # that contests took, without compiling
         self._modules: Any = dict(model.named_modules())
+        self._leds: dict[str, Led] = {}  # of swapped modules: what samples would fold and pack anew, in place of what they time
         # Classes that change between calls cost a compiled model a millisecond of guards: each side has its own model.
         self._incumbent = _twin(model) if mode else model
 
@@ -180,6 +181,8 @@ class Whole:
         for name, choices in swaps.items():
             module = self._modules[name]
             swap(module, choices, self._model.training or self._trains, self._behind.get(module), self._rounding)
+            if "led" in vars(module):
+                module.led = self._leds.setdefault(name, module.led)
 
 
 def worth_their_cost(layers: list[Layer], outcome: Contest) -> list[Layer]:
