@@ -40,7 +40,8 @@ struct Walk {
   }
 };
 
-// One thread asks for all rows, as far ahead as there are stages.
+// One thread asks for all rows, as far ahead as there are stages. What has been read is the first to go from
+// L2: no step reads x or dy again, and what was written before need not go to memory meanwhile.
 template <DepthwiseWeightGradientHalfSm90 config>
 __device__ __forceinline__ void load_rows(const Maps& maps, unsigned smem, int rank, int channel,
                                           bool copies) {
@@ -58,10 +59,10 @@ __device__ __forceinline__ void load_rows(const Maps& maps, unsigned smem, int r
       const bool has_input = step >= walk.multiplies;
       ptx::mbarrier_arrive_expect_if(full, config.gradient_bytes() + (has_input ? config.input_bytes() : 0),
                                      copies);
-      ptx::load_box_if(to, &maps.x, channel, walk.column - a.pad_left, step - a.pad_top, walk.image, 0, full,
-                       copies && has_input);
-      ptx::load_box_if(to + config.input_bytes(), &maps.dy, channel, walk.column, step, walk.image, 0, full,
-                       copies);
+      ptx::load_box_once_if(to, &maps.x, channel, walk.column - a.pad_left, step - a.pad_top, walk.image, 0,
+                            full, copies && has_input);
+      ptx::load_box_once_if(to + config.input_bytes(), &maps.dy, channel, walk.column, step, walk.image, 0,
+                            full, copies);
       ring.next();
       __syncwarp();  // lanes that only wait keep up with the one that copies: the ring must not lap them
     }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <set>
 
 #include "base/fork_gate.h"
@@ -302,16 +303,24 @@ class WeightGradientHalf : public KernelAlgorithmOf<WeightGradientHalfSm90> {
         add(kernel, 2, kMostWgradStages);
       }
     }
-    const auto plain = best_of(std::move(ranked), kMostCandidates, kHopeless);
-    if (!kernel.can_have_window()) return plain;
-    ranked.clear();
+    std::vector<std::vector<WeightGradientHalfSm90>> kinds;
+    const auto end_kind = [&] {
+      kinds.push_back(best_of(std::move(ranked), kMostCandidates, kHopeless));
+      ranked.clear();
+    };
+    end_kind();
+    if (!kernel.can_have_window()) return kinds.front();
     kernel.pixels = 64, kernel.column_groups = kernel.conv.r;
-    // Half of the last block of channels is none. Of fewer than 32 an H200 took longer (24: 112 us, and 92 by
-    // weight_gradient_sm80): TMA brings them no faster.
-    const bool half_idle = kernel.conv.c % 64 == 32 && !kernel.planes;
-    for (const int channels : {64, 32})
-      for (kernel.columns = channels * kernel.conv.s, kernel.filter_groups = 1;
-           kernel.filter_groups <= 3 && (channels == 64 || half_idle); ++kernel.filter_groups)
+    // Windows of 32 channels leave half of the sums, and have more tiles. On an H200 they took 4 to 15 % less
+    // with up to 128 channels, and with 640, but 2 to 5 % more with 256 and 320, so there a first guess has
+    // none. Of fewer than 32 they took longer (24: 112 us, and 92 by weight_gradient_sm80): TMA brings them
+    // no faster.
+    const bool has_narrow = kernel.conv.c % 32 == 0 && !kernel.planes;
+    const bool leads = kernel.conv.c % 64 == 32 || kernel.conv.c <= kMostLeading;
+    for (const int channels : {64, 32}) {
+      if (channels == 32 && !has_narrow) break;
+      for (kernel.columns = channels * kernel.conv.s, kernel.filter_groups = 1; kernel.filter_groups <= 3;
+           ++kernel.filter_groups)
         for (kernel.row_blocks = 1; kernel.row_blocks <= 2; ++kernel.row_blocks) {
           kernel.blocks = 1;
           for (const int window : windows_of(kernel)) {
@@ -322,19 +331,21 @@ class WeightGradientHalf : public KernelAlgorithmOf<WeightGradientHalfSm90> {
           }
           kernel.window = 0;
         }
-    const auto windows = best_of(std::move(ranked), kMostCandidates, kHopeless);
-    if (windows.empty()) return plain;
-    // The model orders those of a kind well, and one kind beside the other less so: a search has both.
+      if (channels == 32 || !has_narrow || !leads) end_kind();
+    }
+    // The model orders those of a kind well, and one kind beside the other less so: a search has all.
     const auto cost = [&](const auto& list) {
-      return timed(list.front(), a, target, list.front().blocks).cost;
+      return list.empty() ? std::numeric_limits<double>::infinity()
+                          : timed(list.front(), a, target, list.front().blocks).cost;
     };
-    const bool windows_first = plain.empty() || cost(windows) <= cost(plain);
-    std::vector<WeightGradientHalfSm90> both;
-    for (std::size_t i = 0; i < std::max(plain.size(), windows.size()); ++i)
-      for (const auto* list : {windows_first ? &windows : &plain, windows_first ? &plain : &windows})
-        if (i < list->size() && both.size() < kMostCandidates) both.push_back((*list)[i]);
-    return both;
+    if (cost(kinds[1]) <= cost(kinds[0])) std::swap(kinds[0], kinds[1]);
+    std::vector<WeightGradientHalfSm90> all;
+    for (std::size_t i = 0; i < kMostCandidates; ++i)
+      for (const auto& list : kinds)
+        if (i < list.size() && all.size() < kMostCandidates) all.push_back(list[i]);
+    return all;
   }
+  static constexpr int kMostLeading = 128;  // channels
 };
 
 class WeightGradientHalfNchw final : public WeightGradientHalf {
