@@ -185,7 +185,8 @@ CONVTUNE_API convtune_status convtune_plan(const convtune_problem* problem, cons
 CONVTUNE_API void convtune_convolution_free(convtune_convolution* convolution); /* null: nothing happens */
 
 /* {"problem": ..., "device": "cpu", "fingerprint": ..., "algorithm": ..., "config": ..., "source": "tuned",
- * "why": ..., "packed_order": ...}; the problem's precision is what the device took "auto" for. */
+ * "why": ..., "packed_order": ..., "can_lay_dw_last": false}; the problem's precision is what the device took
+ * "auto" for. */
 CONVTUNE_API convtune_status convtune_plan_json(const convtune_convolution* convolution, convtune_text* json);
 /* As above, for people, with what the other algorithms answered. */
 CONVTUNE_API convtune_status convtune_explain(const convtune_convolution* convolution, convtune_text* text);
@@ -219,9 +220,11 @@ typedef struct convtune_tensors {
   const void* cache;    /* read: forward, where the problem has one: [N][C][cache][H][W], lying as x does */
   void* cache_out;      /* written: forward, where not null: the last (t-1)*dilation_d frames of cache and x,
                            zeros before them where these are fewer; convtune/tensor.h */
+  int32_t dw_last;      /* 1: dw lies channels last, [K][T][R][S][C/groups], where the plan "can_lay_dw_last" */
+  int32_t reserved;     /* 0 */
 } convtune_tensors;
 #define CONVTUNE_TENSORS_INIT \
-  { sizeof(convtune_tensors), 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(convtune_tensors), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 CONVTUNE_API convtune_status convtune_run_tensors(const convtune_convolution* convolution,
                                                   const convtune_tensors* tensors, const void* packed,
                                                   void* stream);

@@ -94,6 +94,8 @@ class Convolution {
   // on frames with a cache and without. "krsc": they are the filter, channels last, which may lie anywhere
   // that is aligned so.
   std::string packed_order() const;
+  // Tells whether run() takes Tensors::dw_last: backward weights by kernels that store dw in either order.
+  bool can_lay_dw_last() const;
   void pack_into(const void* w, const void* bias, void* packed, Stream stream = nullptr) const;
   void run_packed(const Tensors& tensors, const void* packed, Stream stream = nullptr) const;
 

@@ -114,6 +114,8 @@ struct Tensors {
   void* dx = nullptr;     // written: backward data
   void* dw = nullptr;     // written: backward weights
   void* dbias = nullptr;  // written: backward weights, where the problem has a bias
+  // dw lies channels last, [K][T][R][S][C/groups]: of convolutions that can_lay_dw_last() alone.
+  bool dw_last = false;
 };
 
 }  // namespace convtune

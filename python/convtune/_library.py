@@ -65,7 +65,7 @@ class CTensors(ctypes.Structure):
 
     _fields_ = [("struct_size", c_size_t)] + [
         (name, c_void_p) for name in ("x", "residual", "dy", "y", "dx", "dw", "dbias", "cache", "cache_out")
-    ]
+    ] + [("dw_last", c_int32), ("reserved", c_int32)]
 
 
 # int32_t (*)(void* context, stage, done, total, best_us, best, eta_seconds)

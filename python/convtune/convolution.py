@@ -94,6 +94,7 @@ class Convolution:
         self.packing = facts["packed_order"] or plan
         # Packed weights are the filter itself, channels last: one that lies so is given as it is.
         self.reads_weights = facts["packed_order"] == "krsc"
+        self.can_lay_dw_last = bool(facts.get("can_lay_dw_last"))
         resolved = Problem.parse(facts["problem"])
         self.problem = resolved.replace(name=asked.name) if asked.name else resolved
         self.device = facts["device"]
@@ -117,12 +118,12 @@ class Convolution:
 
     def run_tensors_raw(
         self, *, x: int = 0, residual: int = 0, dy: int = 0, y: int = 0, dx: int = 0, dw: int = 0, dbias: int = 0,
-        cache: int = 0, cache_out: int = 0, packed: int = 0, stream: int = 0,
+        cache: int = 0, cache_out: int = 0, packed: int = 0, stream: int = 0, dw_last: bool = False,
     ) -> None:  # fmt: skip
         """`run_raw` for every problem: with a residual (which may be y), with a cache, or a gradient from dy. What the
         problem has no use for is left out; backward weights has no packed weights. `cache_out`: where the frames that
-        the next call needs are written, or 0."""
-        tensors = CTensors(_SIZE_OF_TENSORS, x, residual, dy, y, dx, dw, dbias, cache, cache_out)
+        the next call needs are written, or 0. `dw_last`: dw is stored channels last, where `can_lay_dw_last` says so."""
+        tensors = CTensors(_SIZE_OF_TENSORS, x, residual, dy, y, dx, dw, dbias, cache, cache_out, dw_last)
         status = _run_tensors(self._handle, tensors, packed, stream)
         if status:
             fail(status)

@@ -184,7 +184,8 @@ convtune_status convtune_plan_json(const convtune_convolution* convolution, conv
                    {"config", to_string(planned.plan().config)},
                    {"source", to_string(planned.plan().source)},
                    {"why", planned.plan().why},
-                   {"packed_order", planned.packed_order()}});
+                   {"packed_order", planned.packed_order()},
+                   {"can_lay_dw_last", planned.can_lay_dw_last()}});
   });
 }
 

@@ -184,6 +184,7 @@ PairWeights read_pair_weights(const convtune_pair_weights* weights) {
 
 Tensors read_tensors(const convtune_tensors* tensors) {
   const convtune_tensors from = read(tensors, kTensors, "tensors");
+  if (from.reserved != 0) throw bad(fmt::format("tensors: reserved is {}; it must be 0", from.reserved));
   return {.x = from.x,
           .cache = from.cache,
           .residual = from.residual,
@@ -192,7 +193,8 @@ Tensors read_tensors(const convtune_tensors* tensors) {
           .cache_out = from.cache_out,
           .dx = from.dx,
           .dw = from.dw,
-          .dbias = from.dbias};
+          .dbias = from.dbias,
+          .dw_last = checked_flag("tensors: dw_last", from.dw_last)};
 }
 
 CpuExecutor read_cpu_executor(const convtune_cpu_executor* executor) {

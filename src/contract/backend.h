@@ -83,6 +83,8 @@ class Executable {
   // Told before the first run of what a program runs by choice, and not of what is measured or was named:
   // where others take its processors, a way whose threads wait for each other may go on with one of them.
   virtual void give_way() {}
+  // Tells whether run() takes Tensors::dw_last.
+  virtual bool can_lay_dw_last() const { return false; }
 };
 
 // A config as the last stage of a search sees it: its values of the two parameters that the stage may change.

@@ -62,6 +62,9 @@ struct Convolution::State {
       throw Error(ErrorKind::invalid_argument, fmt::format("run: {} is null", missing));
     if (tensors.cache_out) [[unlikely]]
       check_cache_out(tensors);
+    if (tensors.dw_last && !executable->can_lay_dw_last()) [[unlikely]]
+      throw Error(ErrorKind::invalid_argument,
+                  fmt::format("run: {} stores dw as [K][C/groups][T][R][S] alone", plan.algorithm));
   }
   void check_cache_out(const Tensors& tensors) const {
     const std::int64_t kept = problem.kept_frames();
@@ -270,6 +273,10 @@ std::string Convolution::packed_order() const {
     order = fmt::format("{} {} {}", state.plan.algorithm, to_string(state.plan.config), to_string(image));
   }
   return order;
+}
+
+bool Convolution::can_lay_dw_last() const {
+  return state_->executable->can_lay_dw_last();
 }
 
 void Convolution::pack_into(const void* w, const void* bias, void* packed, Stream stream) const {

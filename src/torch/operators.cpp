@@ -251,6 +251,8 @@ CONVTUNE_API bool convtune_torch_offer_gradients(const void* dy, const void* x, 
         return false;
       taps.convolution = of_w;
       taps.last = of_w_last, taps.exchanged = transposed;
+      taps.dw_last = !lies_as(taps.dw, dense(taps.dw, false)) && lies_as(taps.dw, dense(taps.dw, true)) &&
+                     can_lay_dw_last(of_w);
     }
     StepCalls::of_process().add(std::move(call));
     return true;

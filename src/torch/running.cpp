@@ -37,6 +37,10 @@ bool reads_weights(const convtune_convolution* convolution) {
   return plan_json(convolution).find("\"packed_order\":\"krsc\"") != std::string::npos;
 }
 
+bool can_lay_dw_last(const convtune_convolution* convolution) {
+  return plan_json(convolution).find("\"can_lay_dw_last\":true") != std::string::npos;
+}
+
 std::string fingerprint(const convtune_convolution* convolution) {
   const std::string json = plan_json(convolution);
   const std::string begin = "\"fingerprint\":\"";  // the name of a processor has no quotes

@@ -39,6 +39,8 @@ void check_face(convtune_status status);
 std::string fingerprint(const convtune_convolution* convolution);
 // Tells whether its packed weights are the filter itself, channels last.
 bool reads_weights(const convtune_convolution* convolution);
+// Tells whether it stores the gradient of a weight channels last, too.
+bool can_lay_dw_last(const convtune_convolution* convolution);
 // "cpu", "cuda:0"
 std::string device_text(const Form& x);
 std::int32_t c_dtype(std::int32_t dtype);  // the type of convtune/c.h; throws where there is none

@@ -34,10 +34,10 @@ void run_weight_gradient(const WeightGradient& call, void* stream, const StepFor
   convtune_tensors tensors = CONVTUNE_TENSORS_INIT;
   tensors.x = read(call.exchanged, of_image);
   tensors.dy = read(!call.exchanged, of_output);
-  const Form written = dense(call.dw, false);
+  const Form written = dense(call.dw, call.dw_last);
   const bool as_asked = lies_as(call.dw, written);
   Tensor dw = Tensor::empty(as_asked ? call.dw : written), dbias;
-  tensors.dw = address(dw.get());
+  tensors.dw = address(dw.get()), tensors.dw_last = call.dw_last ? 1 : 0;
   if (call.dbias.dtype >= 0) {
     dbias = Tensor::empty(call.dbias);
     tensors.dbias = address(dbias.get());

@@ -33,6 +33,7 @@ struct WeightGradient {
   Form dw, dbias;          // no bias: of no type
   bool last = false;       // the kernel's images lie channels last
   bool exchanged = false;  // of a transposed layer, whose dy is the kernel's x
+  bool dw_last = false;    // the kernel stores dw channels last
 };
 
 struct StepCall {

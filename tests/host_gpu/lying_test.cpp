@@ -1,5 +1,5 @@
 // Weights that kernels read as they lie: answers, infinities among them, and that what pack() makes of a
-// filter is the filter, channels last.
+// filter is the filter, channels last. And gradients of weights that are stored so.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -133,6 +133,74 @@ TEST(LyingWeights, AreOfGradientsWithoutABias) {
   EXPECT_TRUE(gemm.accepts(problem, device, config_of(kCases.front())));
   problem.direction = Direction::forward, problem.layout = Layout::nhwc;
   EXPECT_FALSE(gemm.accepts(problem, device, config_of(kCases.front())));
+}
+
+// Sums that few and many blocks share, of whole filters and of some taps; channels that are no whole block;
+// strides, frames, and a bias; narrow windows. Groups and first layers by mma.sync.
+constexpr const char* kWgmma = "weight_gradient_half_sm90";
+constexpr const char* kMma = "weight_gradient_sm80";
+const std::vector<Case> kGradients = {
+    {kWgmma, "mb2ic72ih9oc64kh3ph1 dtype=bf16 bias=1",
+     "filter_groups=1 column_groups=1 row_blocks=1 columns=64 pixels=64 window=0 stages=2 blocks=8 whole=0 early=0"},
+    {kWgmma, "mb3ic64ih9oc72kh3ph1 dtype=f16 bias=0",
+     "filter_groups=1 column_groups=3 row_blocks=1 columns=192 pixels=64 window=3 stages=2 blocks=4 whole=0 early=0"},
+    {kWgmma, "mb24ic64ih9oc64kh3ph1 dtype=bf16 bias=0",
+     "filter_groups=1 column_groups=3 row_blocks=1 columns=192 pixels=64 window=1 stages=2 blocks=132 whole=0 early=0"},
+    {kWgmma, "mb2ic128ih10oc64kh3sh2ph1 dtype=bf16 bias=0",
+     "filter_groups=1 column_groups=1 row_blocks=1 columns=128 pixels=32 window=0 stages=2 blocks=9 whole=0 early=0"},
+    {kWgmma, "mb1ic64id5oc64kd3pd1 dtype=bf16 bias=0",
+     "filter_groups=1 column_groups=1 row_blocks=1 columns=64 pixels=64 window=0 stages=2 blocks=27 whole=0 early=0"},
+    {kMma, "mb2ic32ih12oc32kh3ph1 dtype=bf16 bias=0", ""},
+    {kMma, "mb2ic3ih17oc16kh3sh2ph1 dtype=f16 bias=1", ""},
+    {kMma, "g4mb2ic32ih9oc32kh3ph1 dtype=bf16 bias=0", ""}};
+
+TEST(LyingGradients, AreThoseOfTheUsualOrder) {
+  Backend& gpu = cuda::backend({Device::Kind::cuda, 0});
+  for (const Case& one : kGradients) {
+    const std::string text = one.problem;
+    const ConvProblem a = parse_problem(text + " layout=nhwc dir=bwd_w precision=" +
+                                        (text.find("bf16") != text.npos ? "bf16" : "fp16"));
+    const Algorithm& algorithm = algorithm_of(one);
+    if (!algorithm.supports(a, gpu.info())) continue;  // kernels for 9.0
+    const Config config =
+        *one.config ? parse_config(one.config) : algorithm.candidates(a, gpu.info()).front();
+    ASSERT_TRUE(algorithm.accepts(a, gpu.info(), config)) << one.problem;
+    const auto executable = algorithm.build(a, gpu.info(), config);
+    EXPECT_TRUE(executable->can_lay_dw_last()) << one.problem;
+    for (const TestData data : {TestData::real, TestData::non_finite})
+      for (const std::size_t shift : {0, 2}) {  // bytes: tensors that begin anywhere
+        if (shift > 0 && data == TestData::non_finite) continue;
+        host_gpu_tests::set_mode("shuffled watch nan seed=1");
+        const TestTensors tensors = test_tensors(a, data, 5);
+        const auto put = [&](DType type, const std::vector<float>& numbers) {
+          const std::vector<unsigned char> bytes = to_bytes(type, numbers);
+          auto memory = gpu.allocate(bytes.size() + shift);
+          gpu.upload(static_cast<unsigned char*>(memory.get()) + shift, bytes.data(), bytes.size());
+          return memory;
+        };
+        const auto x = put(a.dtype.x, tensors.x), dy = put(a.dtype.y, tensors.dy);
+        const auto count = static_cast<std::size_t>(a.weight_elements());
+        const auto at = [&](const std::shared_ptr<void>& memory) {
+          return static_cast<unsigned char*>(memory.get()) + shift;
+        };
+        const auto gradients = [&](bool last) {
+          const auto dw = gpu.allocate(2 * count + shift), dbias = gpu.allocate(2 * static_cast<std::size_t>(a.k));
+          executable->run({.x = at(x), .dy = at(dy), .dw = at(dw), .dbias = dbias.get(), .dw_last = last}, nullptr,
+                          nullptr);
+          gpu.synchronize(nullptr);
+          std::vector<unsigned short> found(count);
+          gpu.download(found.data(), at(dw), 2 * count);
+          return found;
+        };
+        const std::vector<unsigned short> usual = gradients(false), last = gradients(true);
+        std::vector<unsigned short> expected(count);
+        const auto taps = static_cast<std::size_t>(a.t * a.r * a.s);
+        const auto channels = static_cast<std::size_t>(a.c / a.groups);
+        for (std::size_t i = 0; i < count; ++i)
+          expected[(i / taps / channels * taps + i % taps) * channels + i / taps % channels] = usual[i];
+        EXPECT_EQ(last, expected) << one.problem << " " << shift;
+      }
+  }
 }
 
 }  // namespace

@@ -1,10 +1,17 @@
-"""Weights that a gradient's plan reads as they lie, without a GPU: which of them are given to it as they are."""
+"""Weights that a gradient's plan reads as they lie, without a GPU: which of them are given to it as they are; and gradients of weights
+that a plan stores so."""
+
+import ctypes
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from convtune.convolution import Convolution  # noqa: E402
 from convtune.tensors import lying  # noqa: E402
+from convtune.torch.backward import _of_weight, gradient_problem  # noqa: E402
+from convtune.torch.how import How  # noqa: E402
+from convtune.torch.run import Planned  # noqa: E402
 
 
 class Reads:
@@ -38,3 +45,40 @@ def test_others_are_packed():
     assert lying(Reads, torch._neg_view(w), w) == 0
     packs = type("Packs", (), {"reads_weights": False})
     assert lying(packs, w, w) == 0
+
+
+class Stores:
+    """Stands for a convolution that stores dw in the order that it is asked for: a CPU's, whose dw is turned behind it."""
+
+    def __init__(self, own, shape):
+        self.own, self.problem, self.shape, self.asked = own, own.problem, shape, []
+
+    can_lay_dw_last = True
+
+    def run_tensors_raw(self, *, dw, dw_last, **others):
+        usual = torch.empty(self.shape)
+        self.own.run_tensors_raw(dw=usual.data_ptr(), **others)
+        stored = usual.movedim(1, -1).contiguous() if dw_last else usual
+        ctypes.memmove(dw, stored.data_ptr(), 4 * stored.numel())
+        self.asked.append(dw_last)
+
+
+@pytest.mark.parametrize("last", (False, True))
+@pytest.mark.parametrize("shape", ((8, 4, 3, 3), (8, 4, 1, 1), (8, 4, 2, 3, 3)))
+def test_gradients_of_weights_that_lie_channels_last_are_stored_so(shape, last):
+    axes = len(shape) - 2
+    form = {2: torch.channels_last, 3: torch.channels_last_3d}[axes] if last else torch.contiguous_format
+    how = How(stride=(1,) * axes, padding=(1,) * 2 * axes, dilation=(1,) * axes)
+    numbers = torch.Generator().manual_seed(3)
+    x, w = (torch.randint(-3, 4, one, generator=numbers).float().to(memory_format=form) for one in ((2, 4, *(6,) * axes), shape))
+    convolve = {2: torch.nn.functional.conv2d, 3: torch.nn.functional.conv3d}[axes]
+    w.requires_grad_()
+    y = convolve(x, w, padding=1)
+    dy = torch.randint(-3, 4, y.shape, generator=numbers).float().to(memory_format=form)
+    (expected,) = torch.autograd.grad(y, w, dy)
+    problem = gradient_problem("w", x, w, how)
+    stores = Stores(Convolution(problem, "cpu", "reference"), shape)
+    with torch.no_grad():
+        dw, _ = _of_weight(Planned(stores, problem, axes=axes), dy, x, w.detach(), None, False)
+    assert torch.equal(dw, expected) and dw.is_contiguous(memory_format=form)
+    assert stores.asked == [last] or shape[-1] == 1  # which lies both ways

@@ -106,14 +106,17 @@ def _of_weight(
     convolution: Any = planned.convolution
     _check_size(grad, planned.input_shape if transposed else planned.output_shape)
     image, of_output = (read_as(one, x, planned.last) for one in ((grad, x) if transposed else (x, grad)))
-    dw, db = torch.empty(weight.shape, dtype=weight.dtype, device=weight.device), None
+    # Channels last at once where the kernel can, else copied so behind it.
+    last = _weight_last(weight)
+    at_once = last and convolution.can_lay_dw_last
+    dw, db = empty(weight.shape, weight, at_once), None
     if convolution.problem.bias:
         db = torch.empty(weight.shape[0], dtype=bias_type, device=weight.device)
     convolution.run_tensors_raw(
         x=image.data_ptr(), dy=of_output.data_ptr(), dw=dw.data_ptr(), dbias=0 if db is None else db.data_ptr(),
-        stream=as_recorded(convolution, x),
+        stream=as_recorded(convolution, x), dw_last=at_once,
     )  # fmt: skip
-    return laid(dw, _weight_last(weight)), db
+    return laid(dw, last), db
 
 
 def _weight_last(weight: Tensor) -> bool:

@@ -13,8 +13,9 @@ std::vector<Argument> sums_arguments();
 Extent3 blocks_of_fours(long long fours, int split);
 
 // Has a plan of such a kernel pack nothing, and launch behind it the kernel that adds up so many words, by
-// `blocks` blocks of `threads`. Its arguments: partial sums, x, dy, dw, dbias.
-void add_up_behind(LaunchPlan& plan, long long partial_words, Extent3 blocks, int threads);
+// `blocks` blocks of `threads`. Its arguments: partial sums, x, dy, dw, dbias, and what is more.
+void add_up_behind(LaunchPlan& plan, long long partial_words, Extent3 blocks, int threads,
+                   const std::vector<Argument>& more = {});
 
 // Counts that kernel, which begins where the other ends: of so many words of partial sums L2 has half. It
 // writes so many bytes.

@@ -34,6 +34,7 @@ int next_turn() {
 
 struct KernelExecutable::Operands {
   std::array<const void*, kOperands> addresses{};
+  bool dw_last = false;
 
   const void*& operator[](Operand operand) { return addresses[static_cast<std::size_t>(operand)]; }
   const void* at(const Pointer& pointer) const {
@@ -163,6 +164,7 @@ void KernelExecutable::run(const Tensors& tensors, const void* packed, Stream st
   operands[Operand::residual] = tensors.residual, operands[Operand::dy] = tensors.dy;
   operands[Operand::dx] = tensors.dx, operands[Operand::dw] = tensors.dw;
   operands[Operand::dbias] = tensors.dbias, operands[Operand::cache] = tensors.cache;
+  operands.dw_last = tensors.dw_last;
   if (plan_.workspace.empty()) {
     take(plan_.run, operands, stream);
   } else {
@@ -247,6 +249,9 @@ void KernelExecutable::launch(const KernelLaunch& step, const Operands& operands
       addresses[i] = &numbers[i];
     } else if (std::holds_alternative<Turn>(argument)) {
       numbers[i] = next_turn();
+      addresses[i] = &numbers[i];
+    } else if (std::holds_alternative<DwLast>(argument)) {
+      numbers[i] = operands.dw_last ? 1 : 0;
       addresses[i] = &numbers[i];
     } else {
       addresses[i] = std::visit([](const auto& value) -> const void* { return &value; }, argument);

@@ -28,6 +28,7 @@ class KernelExecutable final : public Executable {
   // From any thread, also while a stream is being captured. Throws what compile() throws where a tensor
   // begins at no multiple of 16 bytes and the kernel for such tensors cannot be had.
   void run(const Tensors& tensors, const void* packed, Stream stream) const override;
+  bool can_lay_dw_last() const override { return plan_.can_lay_dw_last(); }
 
  private:
   struct Kernels;

@@ -58,6 +58,16 @@ bool LaunchPlan::adds_up() const {
                      [](const WorkspacePart& part) { return part.operand == Operand::partial_sums; });
 }
 
+bool LaunchPlan::can_lay_dw_last() const {
+  const auto is_told = [](const Step& step) {
+    const auto* const launch = std::get_if<KernelLaunch>(&step);
+    return launch && std::ranges::any_of(launch->arguments, [](const Argument& argument) {
+      return std::holds_alternative<DwLast>(argument);
+    });
+  };
+  return std::ranges::any_of(run, is_told);
+}
+
 std::string kernel_file(const std::string& name) {
   return fmt::format("cuda/algorithms/{0}/{0}.cuh", name);
 }

@@ -116,7 +116,13 @@ struct Turn {
   bool operator==(const Turn&) const = default;
 };
 
-using Argument = std::variant<Pointer, int, ConvExtents, ConvNumbers, TensorMaps, TensorMapsUsable, Turn>;
+// An int: 1 where the call wants dw channels last, else 0.
+struct DwLast {
+  bool operator==(const DwLast&) const = default;
+};
+
+using Argument =
+    std::variant<Pointer, int, ConvExtents, ConvNumbers, TensorMaps, TensorMapsUsable, Turn, DwLast>;
 
 struct KernelLaunch {
   std::size_t kernel = 0;  // for the plan's job
@@ -212,6 +218,7 @@ struct LaunchPlan {
   bool resident_is_a_guess = false;
 
   const KernelLaunch& kernel_launch() const;  // for the convolution's kernel
+  bool can_lay_dw_last() const;               // true if a launch has DwLast
   std::size_t packed_bytes() const;           // a word at least, without those of further parts
   std::size_t workspace_bytes() const;
   std::size_t pack_workspace_bytes() const;

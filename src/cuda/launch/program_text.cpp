@@ -244,6 +244,7 @@ struct ArgumentText {
     return "0";
   }
   std::string operator()(const Turn&) const { return "0"; }
+  std::string operator()(const DwLast&) const { return "0"; }
 };
 
 std::string statements_of(const std::vector<Step>& steps, const CompileJob& job) {

@@ -10,6 +10,16 @@
 
 namespace convtune {
 
+// Where the gradient of a weight lies in dw: its place among the weights, or channels last.
+template <ConvExtents a>
+__device__ __forceinline__ long long place_of_gradient(long long weight, int dw_last) {
+  if (dw_last == 0) return weight;
+  const int taps = a.t * a.r * a.s, of_filter = a.group_channels() * taps;
+  const long long filter = weight / of_filter;
+  const int behind = static_cast<int>(weight % of_filter);
+  return filter * of_filter + behind % taps * a.group_channels() + behind / taps;
+}
+
 // One thread's share of a weight's gradient: every so many-th product of those that there are, until their
 // sum is NaN, which it stays.
 template <auto config>
@@ -53,19 +63,20 @@ __device__ __forceinline__ void add_adders(float (&four)[4], float* parts) {
   __syncthreads();  // nobody reads the parts any more
 }
 
-// Stores a thread's gradient: of a weight by its place in dw, behind all weights of a bias, below 0 none. All
-// kThreads threads of a block call this, and compute together what is NaN.
+// Stores a thread's gradient: of a weight by its place among all, behind these of a bias, below 0 none. All
+// kThreads threads of a block call this, and compute together what is NaN. `dw_last`: 1 where dw lies channels
+// last.
 template <auto config, ElementType kType, int kThreads>
 __device__ __forceinline__ void store_gradient(const void* __restrict__ x, const void* __restrict__ dy,
                                                void* __restrict__ dw, void* __restrict__ dbias,
-                                               long long weight, float sum) {
+                                               long long weight, float sum, int dw_last = 0) {
   constexpr ConvExtents a = config.conv;
   __shared__ float shares[kThreads];
   __shared__ long long wanted;
   const int thread = static_cast<int>(threadIdx.x);
   const bool of_bias = weight >= a.weights(), again = weight >= 0 && !of_bias && sum != sum;
   if (of_bias && dbias != nullptr) store_element<a.bias_type>(dbias, weight - a.weights(), sum);
-  if (weight >= 0 && !of_bias && !again) store_element<kType>(dw, weight, sum);
+  if (weight >= 0 && !of_bias && !again) store_element<kType>(dw, place_of_gradient<a>(weight, dw_last), sum);
   if (!__syncthreads_or(again)) return;
 #pragma unroll 1
   for (int i = 0; i < kThreads; ++i) {
@@ -80,7 +91,7 @@ __device__ __forceinline__ void store_gradient(const void* __restrict__ x, const
       __syncthreads();
       if (thread < half) shares[thread] += shares[thread + half];
     }
-    if (thread == 0) store_element<kType>(dw, now, shares[0]);
+    if (thread == 0) store_element<kType>(dw, place_of_gradient<a>(now, dw_last), shares[0]);
     __syncthreads();
   }
 }
@@ -90,7 +101,7 @@ __device__ __forceinline__ void store_gradient(const void* __restrict__ x, const
 template <auto config>
 __device__ __forceinline__ void add_up_ranks(const float* __restrict__ partial, const void* __restrict__ x,
                                              const void* __restrict__ dy, void* __restrict__ dw,
-                                             void* __restrict__ dbias) {
+                                             void* __restrict__ dbias, int dw_last = 0) {
   constexpr int kFours = added_fours(config.split), kRanks = kAddThreads / kFours;
   __shared__ float shares[4 * kAddThreads];
   const int thread = static_cast<int>(threadIdx.x);
@@ -116,7 +127,7 @@ __device__ __forceinline__ void add_up_ranks(const float* __restrict__ partial, 
     for (int i = 0; i < kRanks; ++i) sum += shares[share * kAddThreads + i * kFours + of_block];
     weight = config.weight_of(four, share);
   }
-  store_gradient<config, config.w_type, kAddThreads>(x, dy, dw, dbias, weight, sum);
+  store_gradient<config, config.w_type, kAddThreads>(x, dy, dw, dbias, weight, sum, dw_last);
 }
 
 }  // namespace convtune

@@ -1,6 +1,6 @@
 // How weight_gradient_half_sm90.cuh makes gradients of partial sums: those of a tile are added in the order
-// of the blocks that left them, and rounded once. dw has the taps of a channel one behind the other, a tile
-// has channels of one tap: they change their order in shared memory.
+// of the blocks that left them, and rounded once. Weights have the taps of a channel one behind the other, a
+// tile has channels of one tap: they change their order in shared memory, and back where dw lies channels last.
 #pragma once
 
 #include "cuda/algorithms/weight_gradient_half_sm90/load.cuh"
@@ -42,7 +42,7 @@ __device__ __forceinline__ void add_places(float (&sums)[kCount], const float* _
   }
 }
 
-// Stores gradients of a block's filters, each a run of all taps of `channels` channels, by eights; tells
+// Stores gradients of a block's filters in the order of weights, each a run of all taps of `channels` channels, by eights; tells
 // whether one of them is NaN.
 template <WeightGradientHalfSm90 config, int kRun, int kFilters>
 __device__ __forceinline__ bool store_runs(const float* sums, void* __restrict__ dw, int first_filter,
@@ -72,9 +72,41 @@ __device__ __forceinline__ bool store_runs(const float* sums, void* __restrict__
   return is_nan;
 }
 
+// Stores them channels last: eight channels of a tap of a filter at a time.
+template <WeightGradientHalfSm90 config, int kRun, int kFilters>
+__device__ __forceinline__ bool store_taps(const float* sums, void* __restrict__ dw, int first_filter,
+                                           int end_filter, int first_channel, int channels, int first_tap,
+                                           int taps) {
+  constexpr ConvExtents a = config.conv;
+  constexpr int kTaps = config.added_taps(), kPieces = kRun / 8, kEights = kPieces / kTaps;
+  bool is_nan = false;
+#pragma unroll 1
+  for (int i = static_cast<int>(threadIdx.x); i < kFilters * kPieces; i += kAddThreads) {
+    const int of_filter = i / kPieces, tap = i % kPieces / kEights, channel = i % kEights * 8;
+    if (first_filter + of_filter >= end_filter || tap >= taps || channel >= channels) continue;
+    float eight[8];
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      eight[j] = sums[of_filter * kRun + (channel + j) * kTaps + tap];
+      is_nan = is_nan || eight[j] != eight[j];
+    }
+    const long long place =
+        (1LL * (first_filter + of_filter) * config.taps() + first_tap + tap) * a.c + first_channel + channel;
+    if constexpr (config.aligned) {
+      *reinterpret_cast<uint4*>(static_cast<unsigned short*>(dw) + place) = {
+          pack_halves<a.x_type>(eight[0], eight[1]), pack_halves<a.x_type>(eight[2], eight[3]),
+          pack_halves<a.x_type>(eight[4], eight[5]), pack_halves<a.x_type>(eight[6], eight[7])};
+    } else {
+#pragma unroll
+      for (int j = 0; j < 8; ++j) store_element<a.x_type>(dw, place + j, eight[j]);
+    }
+  }
+  return is_nan;
+}
+
 template <WeightGradientHalfSm90 config>
 __device__ void add_up(const void* __restrict__ x, const void* __restrict__ dy,
-                       const float* __restrict__ partial, void* __restrict__ dw) {
+                       const float* __restrict__ partial, void* __restrict__ dw, int dw_last) {
   constexpr ConvExtents a = config.conv;
   constexpr int kFilters = config.added_filters(), kTaps = config.added_taps();
   constexpr int kAdders = config.adders(), kAtOnce = kAddThreads / kAdders;
@@ -156,7 +188,10 @@ __device__ void add_up(const void* __restrict__ x, const void* __restrict__ dy,
     return real ? (1LL * filter * a.c + first_channel + channel) * config.taps() + first_tap + tap : -1;
   };
   bool is_nan = false;
-  if constexpr (config.aligned && kTaps == config.taps()) {
+  if (config.whole == 0 && dw_last != 0) {
+    is_nan = store_taps<config, kRun, kFilters>(sums, dw, first_filter, end_filter, first_channel, channels,
+                                                first_tap, taps);
+  } else if constexpr (config.aligned && kTaps == config.taps()) {
     is_nan = store_runs<config, kRun, kFilters>(sums, dw, first_filter, end_filter, first_channel, channels);
   } else {
 #pragma unroll 4
@@ -172,7 +207,7 @@ __device__ void add_up(const void* __restrict__ x, const void* __restrict__ dy,
     const int i = first + static_cast<int>(threadIdx.x);
     const long long weight = weight_of(i);
     const float sum = weight >= 0 ? sums[i] : 0;
-    store_gradient<config, a.x_type, kAddThreads>(x, dy, dw, nullptr, sum != sum ? weight : -1, sum);
+    store_gradient<config, a.x_type, kAddThreads>(x, dy, dw, nullptr, sum != sum ? weight : -1, sum, dw_last);
   }
 }
 

@@ -235,8 +235,10 @@ class WeightGradientHalf : public KernelAlgorithmOf<WeightGradientHalfSm90> {
       arguments.push_back(Pointer{gradient, "void*"});
     LaunchPlan plan = plan_of(kernel, {.flagged = false}, device, {static_cast<unsigned>(kernel.blocks)},
                               std::move(arguments));
+    std::vector<Argument> order;  // whole tiles are stored as [K][C][T][R][S], by the kernel itself
+    if (!kernel.planes) order.push_back(kernel.whole == 0 ? Argument(DwLast{}) : Argument(0));
     add_up_behind(plan, kernel.partial_words(),
-                  {static_cast<unsigned>(kernel.behind_blocks()), kernel.bias ? 2u : 1u}, kAddThreads);
+                  {static_cast<unsigned>(kernel.behind_blocks()), kernel.bias ? 2u : 1u}, kAddThreads, order);
     return plan;
   }
   TileWork counted(const WeightGradientHalfSm90& kernel) const override { return work_of(kernel); }

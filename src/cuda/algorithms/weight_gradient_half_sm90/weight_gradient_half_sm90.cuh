@@ -195,16 +195,17 @@ __device__ __forceinline__ void run_block(const Maps& maps, const void* __restri
   }
 }
 
-// Adds up gradients of weights, by the blocks that come first, and of biases.
+// Adds up gradients of weights, by the blocks that come first, and of biases. `dw_last`: 1 where dw is to lie
+// channels last, without whole tiles.
 template <WeightGradientHalfSm90 config>
 __device__ __forceinline__ void run_add_up(const float* __restrict__ partial, const void* __restrict__ x,
                                            const void* __restrict__ dy, void* __restrict__ dw,
-                                           void* __restrict__ dbias) {
+                                           void* __restrict__ dbias, int dw_last = 0) {
   if (config.bias && blockIdx.y > 0) {
     if (static_cast<int>(blockIdx.x) < ceil_div(config.conv.k, kAddThreads))
       add_up_biases<config>(partial, dbias);
   } else if (blockIdx.x < config.add_blocks()) {
-    if constexpr (config.split_tiles() > 0) add_up<config>(x, dy, partial, dw);
+    if constexpr (config.split_tiles() > 0) add_up<config>(x, dy, partial, dw, dw_last);
   } else if constexpr (config.whole > 0) {
     check_whole<config>(partial, x, dy, dw);
   }
@@ -224,9 +225,9 @@ template <WeightGradientHalfSm90 config>
 __global__ void __launch_bounds__(kAddThreads)
     add_up_weight_gradient_half_sm90(const float* __restrict__ partial, const void* __restrict__ x,
                                      const void* __restrict__ dy, void* __restrict__ dw,
-                                     void* __restrict__ dbias) {
+                                     void* __restrict__ dbias, int dw_last) {
   ptx::wait_for_earlier_grids(partial);
-  run_add_up<config>(partial, x, dy, dw, dbias);
+  run_add_up<config>(partial, x, dy, dw, dbias, dw_last);
 }
 
 // Gradients of weights need none.

@@ -161,7 +161,7 @@ class WeightGradient final : public KernelAlgorithmOf<WeightGradientSm80> {
     LaunchPlan plan = plan_of(kernel, {.flagged = false}, device,
                               {static_cast<unsigned>(kernel.all_blocks())}, sums_arguments());
     add_up_behind(plan, kernel.partial_words(), blocks_of_fours(kernel.rank_fours(), kernel.split),
-                  kAddThreads);
+                  kAddThreads, {DwLast{}});
     return plan;
   }
   TileWork counted(const WeightGradientSm80& kernel) const override { return work_of(kernel); }

@@ -153,9 +153,9 @@ template <WeightGradientSm80 config>
 __global__ void __launch_bounds__(kAddThreads)
     add_up_weight_gradient_sm80(const float* __restrict__ partial, const void* __restrict__ x,
                                 const void* __restrict__ dy, void* __restrict__ dw,
-                                void* __restrict__ dbias) {
+                                void* __restrict__ dbias, int dw_last) {
   ptx::wait_for_earlier_grids(partial);
-  add_up_ranks<config>(partial, x, dy, dw, dbias);
+  add_up_ranks<config>(partial, x, dy, dw, dbias, dw_last);
 }
 
 // Gradients of weights need none.
