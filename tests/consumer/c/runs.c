@@ -158,6 +158,13 @@ static void every_direction(void) {
   tensors.dbias = dbias;
   CHECK(convtune_run_tensors(conv, &tensors, NULL, NULL) == CONVTUNE_OK);
   CHECK(dw[0] == 5 && dw[1] == 8 && dbias[0] == 3);
+  tensors.dw_last = 1; /* no CPU's */
+  REFUSED("stores dw as", convtune_run_tensors(conv, &tensors, NULL, NULL));
+  tensors.dw_last = 2;
+  REFUSED("dw_last is 2", convtune_run_tensors(conv, &tensors, NULL, NULL));
+  tensors.dw_last = 0, tensors.reserved = 1;
+  REFUSED("reserved is 1", convtune_run_tensors(conv, &tensors, NULL, NULL));
+  tensors.reserved = 0;
   convtune_convolution_free(conv);
 
   problem = parsed("mb0ic1ih1iw3oc1kh1kw2 dir=bwd_w"); /* for no images the gradient is 0 */
