@@ -220,8 +220,8 @@ typedef struct convtune_tensors {
   const void* cache;    /* read: forward, where the problem has one: [N][C][cache][H][W], lying as x does */
   void* cache_out;      /* written: forward, where not null: the last (t-1)*dilation_d frames of cache and x,
                            zeros before them where these are fewer; convtune/tensor.h */
-  int32_t dw_last;      /* 1: dw lies channels last, [K][T][R][S][C/groups], where the plan "can_lay_dw_last" */
-  int32_t reserved;     /* 0 */
+  int32_t dw_last;  /* 1: dw lies channels last, [K][T][R][S][C/groups], where the plan "can_lay_dw_last" */
+  int32_t reserved; /* 0 */
 } convtune_tensors;
 #define CONVTUNE_TENSORS_INIT \
   { sizeof(convtune_tensors), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }

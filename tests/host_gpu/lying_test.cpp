@@ -139,27 +139,31 @@ TEST(LyingWeights, AreOfGradientsWithoutABias) {
 // strides, frames, and a bias; narrow windows. Groups and first layers by mma.sync.
 constexpr const char* kWgmma = "weight_gradient_half_sm90";
 constexpr const char* kMma = "weight_gradient_sm80";
-const std::vector<Case> kGradients = {
-    {kWgmma, "mb2ic72ih9oc64kh3ph1 dtype=bf16 bias=1",
-     "filter_groups=1 column_groups=1 row_blocks=1 columns=64 pixels=64 window=0 stages=2 blocks=8 whole=0 early=0"},
-    {kWgmma, "mb3ic64ih9oc72kh3ph1 dtype=f16 bias=0",
-     "filter_groups=1 column_groups=3 row_blocks=1 columns=192 pixels=64 window=3 stages=2 blocks=4 whole=0 early=0"},
-    {kWgmma, "mb24ic64ih9oc64kh3ph1 dtype=bf16 bias=0",
-     "filter_groups=1 column_groups=3 row_blocks=1 columns=192 pixels=64 window=1 stages=2 blocks=132 whole=0 early=0"},
-    {kWgmma, "mb2ic128ih10oc64kh3sh2ph1 dtype=bf16 bias=0",
-     "filter_groups=1 column_groups=1 row_blocks=1 columns=128 pixels=32 window=0 stages=2 blocks=9 whole=0 early=0"},
-    {kWgmma, "mb1ic64id5oc64kd3pd1 dtype=bf16 bias=0",
-     "filter_groups=1 column_groups=1 row_blocks=1 columns=64 pixels=64 window=0 stages=2 blocks=27 whole=0 early=0"},
-    {kMma, "mb2ic32ih12oc32kh3ph1 dtype=bf16 bias=0", ""},
-    {kMma, "mb2ic3ih17oc16kh3sh2ph1 dtype=f16 bias=1", ""},
-    {kMma, "g4mb2ic32ih9oc32kh3ph1 dtype=bf16 bias=0", ""}};
+const std::vector<Case> kGradients = {{kWgmma, "mb2ic72ih9oc64kh3ph1 dtype=bf16 bias=1",
+                                       "filter_groups=1 column_groups=1 row_blocks=1 columns=64 pixels=64 "
+                                       "window=0 stages=2 blocks=8 whole=0 early=0"},
+                                      {kWgmma, "mb3ic64ih9oc72kh3ph1 dtype=f16 bias=0",
+                                       "filter_groups=1 column_groups=3 row_blocks=1 columns=192 pixels=64 "
+                                       "window=3 stages=2 blocks=4 whole=0 early=0"},
+                                      {kWgmma, "mb24ic64ih9oc64kh3ph1 dtype=bf16 bias=0",
+                                       "filter_groups=1 column_groups=3 row_blocks=1 columns=192 pixels=64 "
+                                       "window=1 stages=2 blocks=132 whole=0 early=0"},
+                                      {kWgmma, "mb2ic128ih10oc64kh3sh2ph1 dtype=bf16 bias=0",
+                                       "filter_groups=1 column_groups=1 row_blocks=1 columns=128 pixels=32 "
+                                       "window=0 stages=2 blocks=9 whole=0 early=0"},
+                                      {kWgmma, "mb1ic64id5oc64kd3pd1 dtype=bf16 bias=0",
+                                       "filter_groups=1 column_groups=1 row_blocks=1 columns=64 pixels=64 "
+                                       "window=0 stages=2 blocks=27 whole=0 early=0"},
+                                      {kMma, "mb2ic32ih12oc32kh3ph1 dtype=bf16 bias=0", ""},
+                                      {kMma, "mb2ic3ih17oc16kh3sh2ph1 dtype=f16 bias=1", ""},
+                                      {kMma, "g4mb2ic32ih9oc32kh3ph1 dtype=bf16 bias=0", ""}};
 
 TEST(LyingGradients, AreThoseOfTheUsualOrder) {
   Backend& gpu = cuda::backend({Device::Kind::cuda, 0});
   for (const Case& one : kGradients) {
     const std::string text = one.problem;
-    const ConvProblem a = parse_problem(text + " layout=nhwc dir=bwd_w precision=" +
-                                        (text.find("bf16") != text.npos ? "bf16" : "fp16"));
+    const ConvProblem a = parse_problem(
+        text + " layout=nhwc dir=bwd_w precision=" + (text.find("bf16") != text.npos ? "bf16" : "fp16"));
     const Algorithm& algorithm = algorithm_of(one);
     if (!algorithm.supports(a, gpu.info())) continue;  // kernels for 9.0
     const Config config =
@@ -184,9 +188,10 @@ TEST(LyingGradients, AreThoseOfTheUsualOrder) {
           return static_cast<unsigned char*>(memory.get()) + shift;
         };
         const auto gradients = [&](bool last) {
-          const auto dw = gpu.allocate(2 * count + shift), dbias = gpu.allocate(2 * static_cast<std::size_t>(a.k));
-          executable->run({.x = at(x), .dy = at(dy), .dw = at(dw), .dbias = dbias.get(), .dw_last = last}, nullptr,
-                          nullptr);
+          const auto dw = gpu.allocate(2 * count + shift),
+                     dbias = gpu.allocate(2 * static_cast<std::size_t>(a.k));
+          executable->run({.x = at(x), .dy = at(dy), .dw = at(dw), .dbias = dbias.get(), .dw_last = last},
+                          nullptr, nullptr);
           gpu.synchronize(nullptr);
           std::vector<unsigned short> found(count);
           gpu.download(found.data(), at(dw), 2 * count);

@@ -62,8 +62,8 @@ bool LaunchPlan::can_lay_dw_last() const {
   const auto is_told = [](const Step& step) {
     const auto* const launch = std::get_if<KernelLaunch>(&step);
     return launch && std::ranges::any_of(launch->arguments, [](const Argument& argument) {
-      return std::holds_alternative<DwLast>(argument);
-    });
+             return std::holds_alternative<DwLast>(argument);
+           });
   };
   return std::ranges::any_of(run, is_told);
 }

@@ -64,8 +64,8 @@ __device__ __forceinline__ void add_adders(float (&four)[4], float* parts) {
 }
 
 // Stores a thread's gradient: of a weight by its place among all, behind these of a bias, below 0 none. All
-// kThreads threads of a block call this, and compute together what is NaN. `dw_last`: 1 where dw lies channels
-// last.
+// kThreads threads of a block call this, and compute together what is NaN. `dw_last`: 1 where dw lies
+// channels last.
 template <auto config, ElementType kType, int kThreads>
 __device__ __forceinline__ void store_gradient(const void* __restrict__ x, const void* __restrict__ dy,
                                                void* __restrict__ dw, void* __restrict__ dbias,

@@ -1,6 +1,7 @@
 // How weight_gradient_half_sm90.cuh makes gradients of partial sums: those of a tile are added in the order
 // of the blocks that left them, and rounded once. Weights have the taps of a channel one behind the other, a
-// tile has channels of one tap: they change their order in shared memory, and back where dw lies channels last.
+// tile has channels of one tap: they change their order in shared memory, and back where dw lies channels
+// last.
 #pragma once
 
 #include "cuda/algorithms/weight_gradient_half_sm90/load.cuh"
@@ -42,8 +43,8 @@ __device__ __forceinline__ void add_places(float (&sums)[kCount], const float* _
   }
 }
 
-// Stores gradients of a block's filters in the order of weights, each a run of all taps of `channels` channels, by eights; tells
-// whether one of them is NaN.
+// Stores gradients of a block's filters in the order of weights, each a run of all taps of `channels`
+// channels, by eights; tells whether one of them is NaN.
 template <WeightGradientHalfSm90 config, int kRun, int kFilters>
 __device__ __forceinline__ bool store_runs(const float* sums, void* __restrict__ dw, int first_filter,
                                            int end_filter, int first_channel, int channels) {

@@ -152,8 +152,8 @@ __global__ void __launch_bounds__(config.threads(), config.blocks)
 template <WeightGradientSm80 config>
 __global__ void __launch_bounds__(kAddThreads)
     add_up_weight_gradient_sm80(const float* __restrict__ partial, const void* __restrict__ x,
-                                const void* __restrict__ dy, void* __restrict__ dw,
-                                void* __restrict__ dbias, int dw_last) {
+                                const void* __restrict__ dy, void* __restrict__ dw, void* __restrict__ dbias,
+                                int dw_last) {
   ptx::wait_for_earlier_grids(partial);
   add_up_ranks<config>(partial, x, dy, dw, dbias, dw_last);
 }
