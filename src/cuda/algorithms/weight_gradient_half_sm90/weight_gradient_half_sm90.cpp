@@ -314,9 +314,9 @@ class WeightGradientHalf : public KernelAlgorithmOf<WeightGradientHalfSm90> {
     if (!kernel.can_have_window()) return kinds.front();
     kernel.pixels = 64, kernel.column_groups = kernel.conv.r;
     // Windows of 32 channels leave half of the sums, and have more tiles. On an H200 they took 4 to 15 % less
-    // with up to 128 channels, and with 640, but 2 to 5 % more with 256 and 320, so there a first guess has
-    // none. Of fewer than 32 they took longer (24: 112 us, and 92 by weight_gradient_sm80): TMA brings them
-    // no faster.
+    // with up to 128 channels, and with 512 and 640, but 2 to 5 % more with 256 and 320: a first guess has
+    // none of more. Of fewer than 32 they took longer (24: 112 us, and 92 by weight_gradient_sm80): TMA
+    // brings them no faster.
     const bool has_narrow = kernel.conv.c % 32 == 0 && !kernel.planes;
     const bool leads = kernel.conv.c % 64 == 32 || kernel.conv.c <= kMostLeading;
     for (const int channels : {64, 32}) {
