@@ -89,6 +89,11 @@ typedef enum convtune_direction {
   CONVTUNE_BACKWARD_DATA = 1,
   CONVTUNE_BACKWARD_WEIGHTS = 2
 } convtune_direction;
+typedef enum convtune_snake {
+  CONVTUNE_NO_SNAKE = 0,
+  CONVTUNE_SNAKE_AFTER = 1,
+  CONVTUNE_SNAKE_BESIDE = 2
+} convtune_snake;
 typedef enum convtune_rounding { CONVTUNE_ROUND_ONCE = 0, CONVTUNE_ROUND_EAGERLY = 1 } convtune_rounding;
 
 /* Holds what is asked. The fields mean what they mean in convtune/problem.h; dilations are counted from 1. */
@@ -102,7 +107,7 @@ typedef struct convtune_problem {
   int64_t pad_top, pad_left, pad_bottom, pad_right;
   int32_t dtype, layout, precision, activation; /* for the enums above; dtype: of x */
   int32_t bias;                                 /* 1: there is one, 0: there is none */
-  int32_t reserved;                             /* 0; here so that no byte of the struct is padding */
+  int32_t snake;                                /* for convtune_snake; was reserved, and 0 */
   /* Since C face 3. */
   int64_t d, t;                 /* input depth, filter depth: 0 means 1 */
   int64_t stride_d, dilation_d; /* 0 means 1 */
@@ -243,19 +248,23 @@ typedef struct convtune_pair_problem {
   int64_t first_taps, dilation, second_taps; /* taps are odd; the dilation is the first convolution's */
   int32_t dtype, activation;                 /* CONVTUNE_F16 or CONVTUNE_BF16; in front of both */
   float slope;
+  int32_t snake; /* for convtune_snake, behind the sum; was reserved, and 0 */
+  /* 1: behind x lies what the first activation makes of it, as CONVTUNE_SNAKE_BESIDE stores it */
+  int32_t activated;
   int32_t reserved; /* 0 */
 } convtune_pair_problem;
 #define CONVTUNE_PAIR_PROBLEM_INIT \
-  { sizeof(convtune_pair_problem), 1, 32, 1, 1, 1, 1, CONVTUNE_BF16, 0, 0, 0 }
+  { sizeof(convtune_pair_problem), 1, 32, 1, 1, 1, 1, CONVTUNE_BF16, 0, 0, 0, 0, 0 }
 /* Device pointers: weights are [C][C][taps] and biases [C] of the problem's type, a bias may be null; floats
  * [C] where the activation has them. */
 typedef struct convtune_pair_weights {
   size_t struct_size;
   const void *first, *first_bias, *second, *second_bias;
   const float *first_alpha, *first_scale, *second_alpha, *second_scale;
+  const float *behind_alpha, *behind_scale; /* of a Snake behind the sum */
 } convtune_pair_weights;
 #define CONVTUNE_PAIR_WEIGHTS_INIT \
-  { sizeof(convtune_pair_weights), 0, 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(convtune_pair_weights), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* Planned once, run often, by any number of threads; freed as a convolution is. */
 typedef struct convtune_pair convtune_pair;

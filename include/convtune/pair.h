@@ -34,6 +34,10 @@ struct PairProblem {
   std::int64_t first_taps = 3, dilation = 1, second_taps = 3;  // taps are odd; the second has no dilation
   PairActivation activation = PairActivation::leaky_relu;
   float slope = 0;
+  // One more Snake behind the sum, of what is stored, where the activation is Snake, too; convtune/tensor.h
+  // says where its values are.
+  Snake snake = Snake::none;
+  bool activated = false;  // behind x lies what the first activation makes of it, as `beside` stores it
 
   double flops() const;
   bool operator==(const PairProblem&) const = default;
@@ -46,6 +50,7 @@ struct PairWeights {
   const void *first = nullptr, *first_bias = nullptr, *second = nullptr, *second_bias = nullptr;
   const float *first_alpha = nullptr, *first_scale = nullptr;
   const float *second_alpha = nullptr, *second_scale = nullptr;
+  const float *behind_alpha = nullptr, *behind_scale = nullptr;
 };
 
 // Planned once, run often, by any number of threads. A copy is another name of the same.

@@ -44,6 +44,7 @@ namespace convtune {
 // dtype=T, X:W:Y or X:W:Y:BIAS of f32|f16|bf16
 //        dir=fwd|bwd_d|bwd_w|transposed  act=relu|clip:LOW:HIGH|... (convtune/tensor.h; default none)
 //        bias=0|1 (default 1, and 0 for bwd_d)  residual=0|1  rounding=once|eager
+//        snake=none|after|beside
 //        pad_back=N  pad_bottom=N  pad_right=N  cache=N (frames, at most the front padding; default 0)
 // dir=transposed has the line's ic, ih, iw and id mean the transposed layer's input and oc, oh, ow and od its
 // output (which follows from the rest where it is not stated), with a bias by default; it is written as
@@ -68,7 +69,8 @@ struct ConvProblem {
   Activation activation = Activation::none;
   float alpha = 0, beta = 0;  // the activation's parameters: clip's bounds, leaky_relu's slope; else 0
   Rounding rounding = Rounding::once;
-  std::string name{};  // a label for people; no part of equality or of key()
+  Snake snake = Snake::none;  // with a bias and without another activation
+  std::string name{};         // a label for people; no part of equality or of key()
 
   bool has_depth() const;  // 3-D: neither image nor filter is a single plane without padding
   std::int64_t z() const;  // output depth; see output_size
@@ -83,8 +85,10 @@ struct ConvProblem {
   std::int64_t output_elements() const;  // n*k*z*p*q
   // The result: y, dx or dw.
   std::int64_t result_elements() const;
+  std::int64_t residual_elements() const;  // of a residual, whether there is one or not
   DType result_type() const;
-  std::int64_t bias_elements() const;  // k, and c in backward data, whether there is a bias or not
+  // k, and c in backward data, whether there is a bias or not; with a Snake three times that.
+  std::int64_t bias_elements() const;
 
   // Multiplies and adds: 2*n*k*z*p*q*(c/groups)*t*r*s in every direction. Products with padding count, as
   // everywhere.

@@ -59,6 +59,11 @@ enum class Precision {
 enum class Activation { none, relu, clip, silu, gelu_erf, gelu_tanh, hardswish, leaky_relu, sigmoid };
 constexpr Activation kLastActivation = Activation::sigmoid;
 
+// A Snake behind the sum, v + scale * sin(alpha * v)^2 with an alpha and a scale a channel, which stand
+// behind the biases: bias is [3][channels] then. `after`: of what is stored. `beside`: the sums are stored as
+// they are, and behind the last image as many images of what the Snake makes of them.
+enum class Snake { none, after, beside };
+
 // When an output is rounded to its element type: once, after the activation; or after each of sum, bias,
 // residual and activation, as frameworks do that run them one by one.
 enum class Rounding { once, eager };
@@ -70,6 +75,7 @@ std::string_view to_string(Direction);  // "fwd", "bwd_d", "bwd_w"
 std::string_view to_string(Precision);  // automatic is "auto"
 std::string_view to_string(Activation);
 std::string_view to_string(Rounding);
+std::string_view to_string(Snake);
 
 // The inverse of to_string. Throws Error{invalid_argument} that lists the accepted names.
 DType parse_dtype(std::string_view);
@@ -79,6 +85,7 @@ Direction parse_direction(std::string_view);
 Precision parse_precision(std::string_view);
 Activation parse_activation(std::string_view);
 Rounding parse_rounding(std::string_view);
+Snake parse_snake(std::string_view);
 
 // How each activation is written, in the order of the enumeration: "none", "relu", "clip:LOW:HIGH".
 std::vector<const char*> activation_usages();

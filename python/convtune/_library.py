@@ -26,6 +26,7 @@ LAYOUTS = ("nchw", "nhwc")
 PRECISIONS = ("auto", "fp32", "tf32", "fp16", "bf16")
 DIRECTIONS = ("fwd", "bwd_d", "bwd_w")
 ROUNDINGS = ("once", "eager")
+SNAKES = ("none", "after", "beside")
 
 _ERRORS: dict[int, type[errors.Error]] = {
     1: errors.InvalidArgument,
@@ -52,7 +53,7 @@ class CProblem(ctypes.Structure):
         + [(name, c_int64) for name in ("n", "c", "h", "w", "k", "r", "s", "groups")]
         + [(name, c_int64) for name in ("stride_h", "stride_w", "dilation_h", "dilation_w")]
         + [(name, c_int64) for name in ("pad_top", "pad_left", "pad_bottom", "pad_right")]
-        + [(name, c_int32) for name in ("dtype", "layout", "precision", "activation", "bias", "reserved")]
+        + [(name, c_int32) for name in ("dtype", "layout", "precision", "activation", "bias", "snake")]
         + [(name, c_int64) for name in ("d", "t", "stride_d", "dilation_d", "pad_front", "pad_back")]
         + [(name, c_int32) for name in ("w_dtype", "y_dtype", "bias_dtype", "direction", "residual", "rounding")]
         + [(name, c_float) for name in ("alpha", "beta")]
@@ -78,7 +79,8 @@ class CPairProblem(ctypes.Structure):
     _fields_ = (
         [("struct_size", c_size_t)]
         + [(name, c_int64) for name in ("n", "c", "t", "first_taps", "dilation", "second_taps")]
-        + [("dtype", c_int32), ("activation", c_int32), ("slope", c_float), ("reserved", c_int32)]
+        + [("dtype", c_int32), ("activation", c_int32), ("slope", c_float), ("snake", c_int32)]
+        + [("activated", c_int32), ("reserved", c_int32)]
     )
 
 
@@ -87,7 +89,10 @@ class CPairWeights(ctypes.Structure):
 
     _fields_ = [("struct_size", c_size_t)] + [
         (name, c_void_p)
-        for name in ("first", "first_bias", "second", "second_bias", "first_alpha", "first_scale", "second_alpha", "second_scale")
+        for name in (
+            *("first", "first_bias", "second", "second_bias", "first_alpha", "first_scale", "second_alpha", "second_scale"),
+            *("behind_alpha", "behind_scale"),
+        )
     ]
 
 

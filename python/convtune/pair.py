@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import _library
-from ._library import DTYPES, CPairProblem, CPairWeights, fail
+from ._library import DTYPES, SNAKES, CPairProblem, CPairWeights, fail
 from .cached import cached_property
 from .errors import InvalidArgument
 from .words import activation_of, activation_text, one_of
 
 __all__ = ["Pair", "PairProblem"]
 
-_TEXT = re.compile(r"pair n(\d+)c(\d+)t(\d+)k(\d+)d(\d+)k(\d+) dtype=(\w+) act=(\S+)")
+_TEXT = re.compile(r"pair n(\d+)c(\d+)t(\d+)k(\d+)d(\d+)k(\d+) dtype=(\w+) act=(\S+)(?: snake=(\w+))?( activated=1)?")
 _SIZE_OF_WEIGHTS = sizeof(CPairWeights)
 _pack = _library.library.convtune_pair_pack
 _run = _library.library.convtune_pair_run
@@ -31,7 +31,9 @@ _free = _library.library.convtune_pair_free
 class PairProblem:
     """A residual step by its sizes. `n, c, t`: images, channels and positions; `first_taps`, `dilation`, `second_taps`: of the
     filters, of which the second has no dilation; `dtype`: "f16" or "bf16", of all tensors; `slope`: of the leaky ReLU in front of
-    both, None of Snakes. Raises InvalidArgument."""
+    both, None of Snakes; `snake`: none, or one more behind the sum, of what is stored: after, y is what it makes, or beside, y has
+    twice the batch, and those behind. `activated`: behind x, which has twice the batch then, lies what the first activation makes of it.
+    Raises InvalidArgument."""
 
     n: int
     c: int
@@ -41,6 +43,8 @@ class PairProblem:
     second_taps: int
     dtype: str
     slope: float | None
+    snake: str = "none"
+    activated: bool = False
 
     def __post_init__(self) -> None:
         for name in ("n", "c", "t", "first_taps", "dilation", "second_taps"):
@@ -49,20 +53,22 @@ class PairProblem:
         if not (self.first_taps % 2 and self.second_taps % 2):
             raise InvalidArgument(f"a pair's filters have {self.first_taps} and {self.second_taps} taps: both must be odd")
         one_of(self.dtype, DTYPES[1:], "dtype")
+        one_of(self.snake, SNAKES, "snake")
 
     @staticmethod
     def parse(text: str) -> PairProblem:
         found = _TEXT.fullmatch(text)
         if found is None:
-            raise InvalidArgument(f"{text!r} is no pair: pair nNcCtLkTAPSdDILATIONkTAPS dtype=TYPE act=leaky_relu:SLOPE or snake")
-        *sizes, dtype, act = found.groups()
+            raise InvalidArgument(f"{text!r} is no pair: pair nNcCtLkTAPSdDILATIONkTAPS dtype=TYPE act=leaky_relu:SLOPE or snake, snake=after or beside, activated=1")
+        *sizes, dtype, act, snake, activated = found.groups()
         slope = None if act == "snake" else activation_of(act)[1][0]
-        return PairProblem(*map(int, sizes), dtype, slope)  # type: ignore[call-arg, arg-type]
+        return PairProblem(*map(int, sizes), dtype, slope, snake or "none", activated is not None)  # type: ignore[call-arg, arg-type]
 
     def __str__(self) -> str:
         act = "snake" if self.slope is None else activation_text("leaky_relu", (self.slope,))
         sizes = f"n{self.n}c{self.c}t{self.t}k{self.first_taps}d{self.dilation}k{self.second_taps}"
-        return f"pair {sizes} dtype={self.dtype} act={act}"
+        behind = ("" if self.snake == "none" else f" snake={self.snake}") + (" activated=1" if self.activated else "")
+        return f"pair {sizes} dtype={self.dtype} act={act}{behind}"
 
     @property
     def flops(self) -> int:
@@ -71,7 +77,7 @@ class PairProblem:
     def to_c(self) -> CPairProblem:
         slope = 0.0 if self.slope is None else self.slope
         sizes = self.n, self.c, self.t, self.first_taps, self.dilation, self.second_taps
-        return CPairProblem(sizeof(CPairProblem), *sizes, DTYPES.index(self.dtype), int(self.slope is None), slope, 0)
+        return CPairProblem(sizeof(CPairProblem), *sizes, DTYPES.index(self.dtype), int(self.slope is None), slope, SNAKES.index(self.snake), self.activated, 0)
 
 
 class Pair:
@@ -97,12 +103,12 @@ class Pair:
 
     def pack_raw(
         self, first: int, first_bias: int, second: int, second_bias: int, first_alpha: int, first_scale: int,
-        second_alpha: int, second_scale: int, packed: int, stream: int = 0,
+        second_alpha: int, second_scale: int, packed: int, stream: int = 0, behind_alpha: int = 0, behind_scale: int = 0,
     ) -> None:  # fmt: skip
         """Queues the packing of weights [C][C][taps] and biases [C] (0 where there is none), of the problem's type, and of the
-        Snakes' numbers, floats [C] (0 with a leaky ReLU), all contiguous on the device, into `packed_bytes` of memory there,
+        Snakes' numbers, floats [C] (0 where there is none), all contiguous on the device, into `packed_bytes` of memory there,
         aligned to 256 bytes."""
-        of = (first, first_bias, second, second_bias, first_alpha, first_scale, second_alpha, second_scale)
+        of = (first, first_bias, second, second_bias, first_alpha, first_scale, second_alpha, second_scale, behind_alpha, behind_scale)
         weights = CPairWeights(_SIZE_OF_WEIGHTS, *of)
         if status := _pack(self._handle, byref(weights), packed, stream):
             fail(status)
@@ -114,7 +120,7 @@ class Pair:
 
     @cached_property
     def shape(self) -> tuple[int, int, int]:
-        """The shape of x and y, channels first."""
+        """The shape of x and of the sums, channels first."""
         return self.problem.n, self.problem.c, self.problem.t
 
     def __repr__(self) -> str:

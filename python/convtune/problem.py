@@ -11,7 +11,7 @@ from math import prod
 from typing import Any
 
 from . import _library
-from ._library import ACTIVATIONS, DIRECTIONS, DTYPES, LAYOUTS, PRECISIONS, ROUNDINGS, CProblem
+from ._library import ACTIVATIONS, DIRECTIONS, DTYPES, LAYOUTS, PRECISIONS, ROUNDINGS, SNAKES, CProblem
 from .cached import cached_property
 from .errors import InvalidArgument, Unsupported
 from .geometry import Padding, Steps, padding_of, steps_of, whole
@@ -51,7 +51,9 @@ class Problem:
 
     Added to the sum, in this order: `bias` (the default, but for bwd_d; in bwd_w: its gradient is asked too),
     `residual` (of y's shape and type, in bwd_d of dx's), `activation`: none, relu, clip:LOW:HIGH or another
-    of docs/problems.md. `rounding` to y's type: once, at the end, or eager, after each of them. `cache`: frames of a second
+    of docs/problems.md. `rounding` to y's type: once, at the end, or eager, after each of them. `snake`: after, y is
+    v + scale * sin(alpha * v)^2 of what the rest gives, or beside, both, and y has twice the batch; bias is (3, k) then: biases,
+    alphas and scales. `cache`: frames of a second
     tensor that stand before x's first, at most as many as the front padding, whose zeros they take the place of; 3-D and
     forward alone.
     `name` is a label for people, and no part of equality.
@@ -81,6 +83,7 @@ class Problem:
     direction: str
     residual: bool
     rounding: str
+    snake: str
     cache: int
     name: str = field(compare=False)
 
@@ -109,6 +112,7 @@ class Problem:
         direction: str = "fwd",
         residual: bool = False,
         rounding: str = "once",
+        snake: str = "none",
         cache: int = 0,
     ) -> None:
         sizes = dict(n=n, c=c, d=d, h=h, w=w, k=k, t=t, r=r, s=s, groups=groups)
@@ -133,6 +137,7 @@ class Problem:
         values["precision"] = one_of(precision, PRECISIONS, "precision")
         values["activation"] = "none" if activation == "none" else activation_text(*activation_of(activation))
         values["rounding"] = one_of(rounding, ROUNDINGS, "rounding")
+        values["snake"] = one_of(snake, SNAKES, "snake")
         values["cache"] = whole(cache, "cache")
         if name and (len(name.encode("utf-8", "replace")) > _MAX_NAME_BYTES or _NO_NAME.search(name)):
             raise InvalidArgument(
@@ -172,7 +177,7 @@ class Problem:
             activation_text(activation, parameters_of(activation, raw.alpha, raw.beta)),
             name,
             d=raw.d or 1, t=raw.t or 1, direction=DIRECTIONS[raw.direction], residual=bool(raw.residual),
-            rounding=ROUNDINGS[raw.rounding], cache=raw.cache,
+            rounding=ROUNDINGS[raw.rounding], snake=SNAKES[raw.snake], cache=raw.cache,
         )  # fmt: skip
 
     def to_c(self) -> CProblem:
@@ -185,7 +190,7 @@ class Problem:
             *(self.n, self.c, self.h, self.w, self.k, self.r, self.s, self.groups),
             *(*stride, *dilation, top, left, bottom, right),
             *(x, LAYOUTS.index(self.layout), PRECISIONS.index(self.precision), ACTIVATIONS.index(activation)),
-            *(int(self.bias), 0, self.d, self.t, stride_d, dilation_d, front, back, 1 + w, 1 + y, 1 + bias),
+            *(int(self.bias), SNAKES.index(self.snake), self.d, self.t, stride_d, dilation_d, front, back, 1 + w, 1 + y, 1 + bias),
             *(DIRECTIONS.index(self.direction), int(self.residual), ROUNDINGS.index(self.rounding)),
             *((*parameters, 0.0, 0.0)[:2]), self.cache,
         )
@@ -234,6 +239,11 @@ class Problem:
         """The shape of y in the order of the layout: (n, k, p, q), or (n, p, q, k); with z before p where there is a
         depth."""
         return self._ordered(self.k, *self.output_size)
+
+    @property
+    def stored_images(self) -> int:
+        """n, and twice that where a Snake's values stand behind those that it is of."""
+        return 2 * self.n if self.snake == "beside" else self.n
 
     @property
     def flops(self) -> int:

@@ -127,7 +127,7 @@ ConvProblem read_problem(const convtune_problem* problem) {
   to.precision = checked("problem: precision", from.precision, Precision::bf16);
   to.activation = checked("problem: activation", from.activation, kLastActivation);
   to.bias = checked_flag("problem: bias", from.bias);
-  if (from.reserved != 0) throw bad(fmt::format("problem: reserved is {}; it must be 0", from.reserved));
+  to.snake = checked("problem: snake", from.snake, Snake::beside);
   validate(to);
   return to;
 }
@@ -146,6 +146,7 @@ void write_problem(const ConvProblem& problem, convtune_problem* to) {
   from.direction = static_cast<std::int32_t>(problem.direction);
   from.residual = problem.residual ? 1 : 0;
   from.rounding = static_cast<std::int32_t>(problem.rounding);
+  from.snake = static_cast<std::int32_t>(problem.snake);
   from.layout = static_cast<std::int32_t>(problem.layout);
   from.precision = static_cast<std::int32_t>(problem.precision);
   from.activation = static_cast<std::int32_t>(problem.activation);
@@ -166,8 +167,10 @@ Device device_of(const char* text) {
 
 PairProblem read_pair_problem(const convtune_pair_problem* problem) {
   const convtune_pair_problem from = read(problem, kPairProblem, "problem");
-  if (from.reserved != 0) throw bad(fmt::format("problem: reserved is {}; it must be 0", from.reserved));
   PairProblem to;
+  if (from.reserved != 0) throw bad(fmt::format("problem: reserved is {}; it must be 0", from.reserved));
+  to.snake = checked("problem.snake", from.snake, Snake::beside);
+  to.activated = checked_flag("problem.activated", from.activated);
   to.dtype = checked("problem.dtype", from.dtype, kLastDType);
   to.n = from.n, to.c = from.c, to.t = from.t;
   to.first_taps = from.first_taps, to.dilation = from.dilation, to.second_taps = from.second_taps;
@@ -178,8 +181,8 @@ PairProblem read_pair_problem(const convtune_pair_problem* problem) {
 
 PairWeights read_pair_weights(const convtune_pair_weights* weights) {
   const convtune_pair_weights from = read(weights, kPairWeights, "weights");
-  return {from.first,       from.first_bias,  from.second,       from.second_bias,
-          from.first_alpha, from.first_scale, from.second_alpha, from.second_scale};
+  return {from.first,       from.first_bias,   from.second,       from.second_bias,  from.first_alpha,
+          from.first_scale, from.second_alpha, from.second_scale, from.behind_alpha, from.behind_scale};
 }
 
 Tensors read_tensors(const convtune_tensors* tensors) {

@@ -45,6 +45,7 @@ Support within(const Abilities& abilities, const ConvProblem& problem) {
   if (!holds(abilities.activations, problem.activation))
     return Support::no(fmt::format("its activations are {}, not {}", names(abilities.activations),
                                    to_string(problem.activation)));
+  if (problem.snake != Snake::none && !abilities.snake) return Support::no("it has no snake behind its sums");
   if (problem.residual && !abilities.residual) return Support::no("it adds no residual");
   if (rounds_each_step(problem) && !abilities.eager_rounding)
     return Support::no("it rounds once, not eagerly");

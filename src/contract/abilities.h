@@ -18,6 +18,7 @@ struct Abilities {
   bool residual = false;
   bool eager_rounding = false;  // for tensors narrower than f32, where it makes a difference
   bool depth = false;           // 3-D
+  bool snake = false;           // behind the sum, and beside it
   bool cache = false;           // frames before x from a second tensor
   std::vector<Direction> directions = {Direction::forward};
 };

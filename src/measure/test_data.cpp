@@ -141,7 +141,7 @@ TestTensors test_tensors(const ConvProblem& problem, TestData data, std::uint64_
       .cache = values(problem.cache > 0, problem.cache_elements(), types.x, 6),
       .w = values(!of_weights, problem.weight_elements(), types.w, 1),
       .bias = values(!of_weights && problem.bias, problem.bias_elements(), types.bias, 2),
-      .residual = values(problem.residual, problem.result_elements(), problem.result_type(), 4),
+      .residual = values(problem.residual, problem.residual_elements(), problem.result_type(), 4),
       .dy = values(problem.direction != Direction::forward, problem.output_elements(), types.y, 5)};
   Draws draws(problem, seed);
   if (data == TestData::non_finite) strew_all(problem, tensors, draws);

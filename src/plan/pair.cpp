@@ -17,6 +17,8 @@ void check(const PairProblem& a) {
     throw Error(
         ErrorKind::invalid_argument,
         fmt::format("a pair has channels, positions, odd taps and a dilation, and not {}", to_string(a)));
+  if (a.snake != Snake::none && a.activation != PairActivation::snake)
+    throw Error(ErrorKind::invalid_argument, "a Snake stands behind pairs with Snakes");
 }
 
 // The device, where it takes the pair.
@@ -45,8 +47,11 @@ double PairProblem::flops() const {
 std::string to_string(const PairProblem& a) {
   const std::string activation =
       a.activation == PairActivation::snake ? "snake" : fmt::format("leaky_relu:{}", a.slope);
-  return fmt::format("{}x{}x{} {} {}d{} {} {}", a.n, a.c, a.t, to_string(a.dtype), a.first_taps, a.dilation,
-                     a.second_taps, activation);
+  std::string text = fmt::format("{}x{}x{} {} {}d{} {} {}", a.n, a.c, a.t, to_string(a.dtype), a.first_taps,
+                                 a.dilation, a.second_taps, activation);
+  if (a.snake != Snake::none) text += fmt::format(" snake={}", to_string(a.snake));
+  if (a.activated) text += " activated=1";
+  return text;
 }
 
 struct Pair::State {
@@ -89,8 +94,10 @@ std::string Pair::packed_order() const {
   const PairSm90& a = state_->kernel;
   return fmt::format("pair {} {} {} {} {} parts={} depth={}", to_string(state_->problem.dtype), a.channels,
                      a.first_taps, a.second_taps,
-                     state_->problem.activation == PairActivation::snake ? "snake" : "leaky_relu", a.parts,
-                     a.depth);
+                     state_->problem.activation == PairActivation::leaky_relu ? "leaky_relu"
+                     : state_->problem.snake == Snake::none                   ? "snake"
+                                                                              : "three snakes",
+                     a.parts, a.depth);
 }
 std::size_t Pair::packed_bytes() const {
   return state_->executable.packed_bytes();
@@ -105,6 +112,9 @@ void Pair::pack(const PairWeights& weights, void* packed, Stream stream) const {
     for (const float* numbers :
          {weights.first_alpha, weights.first_scale, weights.second_alpha, weights.second_scale})
       check_pointer("a number of Snake's", numbers, 4);
+  if (state_->problem.snake != Snake::none)
+    for (const float* numbers : {weights.behind_alpha, weights.behind_scale})
+      check_pointer("a number of the Snake behind", numbers, 4);
   check_pointer("packed", packed, 256);
   state_->executable.pack(weights, packed, stream);
 }

@@ -14,5 +14,8 @@ inline bool rounds_each_step(const ConvProblem& problem) {
 // The problem's epilogue of one sum. Not rounded to the output's type at the end: who stores it does that. An
 // eager problem's steps before are.
 double epilogue(const ConvProblem& problem, double sum, double bias, double residual);
+// A Snake's value of what the epilogue gives, by its numbers for the channel; an eager problem's is rounded
+// before.
+double snaked(const ConvProblem& problem, double value, double alpha, double scale);
 
 }  // namespace convtune

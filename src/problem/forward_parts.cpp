@@ -125,6 +125,9 @@ ForwardPart combined(const ConvProblem& a, const std::array<const AxisPart*, 3>&
                   .whole = {d->lies.whole, h->lies.whole, w->lies.whole}};
   part.bias = {.extents = {a.groups, residues, channels, 1, 1, 1, 1, 1, 1},
                .steps = {channels, 0, 1, 0, 0, 0, 0, 0, 0}};
+  if (a.snake != Snake::none)  // biases, alphas and scales
+    part.bias = {.extents = {3, a.groups, residues, channels, 1, 1, 1, 1, 1},
+                 .steps = {a.c, channels, 0, 1, 0, 0, 0, 0, 0}};
   return part;
 }
 

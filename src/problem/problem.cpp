@@ -112,7 +112,7 @@ auto fields(const ConvProblem& x) {
   return std::tie(x.n, x.c, x.d, x.h, x.w, x.k, x.t, x.r, x.s, x.groups, x.stride_d, x.stride_h, x.stride_w,
                   x.dilation_d, x.dilation_h, x.dilation_w, x.pad_front, x.pad_top, x.pad_left, x.pad_back,
                   x.pad_bottom, x.pad_right, x.cache, x.dtype, x.layout, x.precision, x.direction, x.bias,
-                  x.residual, x.activation, x.alpha, x.beta, x.rounding);
+                  x.residual, x.activation, x.alpha, x.beta, x.rounding, x.snake);
 }
 
 // A depth that is none has one text form only.
@@ -143,7 +143,12 @@ void check_epilogue(const ConvProblem& x) {
         refuse(fmt::format("{} has no parameters: alpha and beta must be 0, not {} and {}", row.usage,
                            x.alpha, x.beta));
   }
+  if (x.snake != Snake::none && (!x.bias || x.activation != Activation::none))
+    refuse(
+        "a snake has its numbers behind the bias, and stands for the activation: bias must be 1 and act "
+        "none");
   if (x.direction != Direction::backward_weights) return;
+  if (x.snake != Snake::none) refuse("backward weights (bwd_w) has no snake");
   if (x.activation != Activation::none || x.residual || x.rounding != Rounding::once)
     refuse("backward weights (bwd_w) has no activation, no residual and no eager rounding");
 }
@@ -187,16 +192,19 @@ std::int64_t ConvProblem::output_elements() const {
   return n * k * z() * p() * q();
 }
 
-std::int64_t ConvProblem::result_elements() const {
+std::int64_t ConvProblem::residual_elements() const {
   if (direction == Direction::backward_data) return input_elements();
   return direction == Direction::backward_weights ? weight_elements() : output_elements();
+}
+std::int64_t ConvProblem::result_elements() const {
+  return residual_elements() * (snake == Snake::beside ? 2 : 1);
 }
 DType ConvProblem::result_type() const {
   if (direction == Direction::backward_data) return dtype.x;
   return direction == Direction::backward_weights ? dtype.w : dtype.y;
 }
 std::int64_t ConvProblem::bias_elements() const {
-  return direction == Direction::backward_data ? c : k;
+  return (direction == Direction::backward_data ? c : k) * (snake == Snake::none ? 1 : 3);
 }
 
 std::int64_t ConvProblem::touched_input_elements() const {
@@ -225,8 +233,9 @@ double ConvProblem::bytes() const {
     return static_cast<double>(elements) * static_cast<double>(size_of(type));
   };
   return of(touched_input_elements() + cache_elements(), dtype.x) + of(weight_elements(), dtype.w) +
-         of(output_elements(), dtype.y) + (residual ? of(result_elements(), result_type()) : 0.0) +
-         (bias ? of(bias_elements(), dtype.bias) : 0.0);
+         of(output_elements(), dtype.y) + (residual ? of(residual_elements(), result_type()) : 0.0) +
+         (bias ? of(bias_elements(), dtype.bias) : 0.0) +
+         of(result_elements() - residual_elements(), result_type());
 }
 
 bool ConvProblem::operator==(const ConvProblem& other) const {

@@ -17,9 +17,9 @@ constexpr std::array<std::string_view, 22> kLetters = {"mb", "g",  "ic", "id", "
                                                        "oh", "ow", "kd", "kh", "kw", "sd", "sh", "sw",
                                                        "pd", "ph", "pw", "dd", "dh", "dw"};
 // The last three are benchdnn's own.
-constexpr std::array<std::string_view, 15> kKeys = {
-    "precision", "layout",     "dtype",     "dir",   "act",  "bias",  "residual",       "rounding",
-    "pad_back",  "pad_bottom", "pad_right", "cache", "--dt", "--dir", "--attr-post-ops"};
+constexpr std::array<std::string_view, 16> kKeys = {
+    "precision", "layout",   "dtype",      "dir",       "act",   "bias", "residual", "rounding",
+    "snake",     "pad_back", "pad_bottom", "pad_right", "cache", "--dt", "--dir",    "--attr-post-ops"};
 
 template <class List>
 bool contains(const List& list, std::string_view item) {

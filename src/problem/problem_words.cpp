@@ -139,6 +139,7 @@ void apply_words(const ProblemLine& line, ConvProblem& problem) {
       if (key == "act") read_activation(word.value, problem);
       if (key == "--attr-post-ops") read_post_ops(word.value, problem);
       if (key == "rounding") problem.rounding = parse_rounding(word.value);
+      if (key == "snake") problem.snake = parse_snake(word.value);
     } catch (const Error& error) {
       line.fail_at(word.position, error.what());
     }
@@ -174,6 +175,7 @@ std::string words_of(const ConvProblem& problem) {
   add("bias", problem.bias ? 1 : 0, problem.bias == usual_bias);
   add("residual", 1, !problem.residual);
   add("rounding", to_string(problem.rounding), problem.rounding == standard.rounding);
+  add("snake", to_string(problem.snake), problem.snake == standard.snake);
   add("pad_back", problem.pad_back, problem.pad_back == problem.pad_front);
   add("pad_bottom", problem.pad_bottom, problem.pad_bottom == problem.pad_top);
   add("pad_right", problem.pad_right, problem.pad_right == problem.pad_left);

@@ -34,6 +34,7 @@ constexpr Name<Precision> kPrecisions[] = {{Precision::automatic, "auto"},
                                            {Precision::tf32, "tf32"},
                                            {Precision::fp16, "fp16"},
                                            {Precision::bf16, "bf16"}};
+constexpr Name<Snake> kSnakes[] = {{Snake::none, "none"}, {Snake::after, "after"}, {Snake::beside, "beside"}};
 constexpr Name<Rounding> kRoundings[] = {{Rounding::once, "once"}, {Rounding::eager, "eager"}};
 
 template <class Enum>
@@ -73,6 +74,9 @@ std::string_view to_string(Direction direction) {
 std::string_view to_string(Rounding rounding) {
   return name_of(kRoundings, rounding);
 }
+std::string_view to_string(Snake snake) {
+  return name_of(kSnakes, snake);
+}
 std::string_view to_string(Layout layout) {
   return name_of(kLayouts, layout);
 }
@@ -105,6 +109,9 @@ Direction parse_direction(std::string_view text) {
 }
 Rounding parse_rounding(std::string_view text) {
   return parse(kRoundings, "rounding", text);
+}
+Snake parse_snake(std::string_view text) {
+  return parse(kSnakes, "snake", text);
 }
 Layout parse_layout(std::string_view text) {
   return parse(kLayouts, "layout", text);

@@ -53,6 +53,7 @@ Tensor answer(TensorHandle x, TensorHandle packed, TensorHandle residual, std::s
     refuse("residual is not of the plan '" + std::string(plan) + "'");
   Form y = of_x;
   y.sizes = of.y;
+  if (of.problem.snake == CONVTUNE_SNAKE_BESIDE) y.sizes[0] *= 2;
   if (!std::all_of(y.sizes.begin() + 2, y.sizes.end() - y.axes, [](std::int64_t size) { return size == 1; }))
     refuse("x has fewer axes than the plan '" + std::string(plan) + "'");
   const Launch launch = {.convolution = of.convolution.get(),

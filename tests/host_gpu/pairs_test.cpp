@@ -37,14 +37,35 @@ std::vector<PairProblem> problems() {
     problem.activation = PairActivation::snake;
     return problem;
   };
-  return {snake(96, 130, 7, 9, 1),   snake(64, 70, 7, 3, 1, DType::f16),
-          snake(192, 30, 3, 1, 3),   leaky(32, 300, 3, 1, 3),
-          leaky(32, 130, 11, 5, 11), leaky(64, 200, 7, 3, 7),
-          leaky(64, 5, 11, 5, 11),   leaky(64, 118, 3, 5, 1, DType::f16, 2),
-          leaky(96, 61, 7, 9, 1),    leaky(128, 130, 3, 3, 11),
-          leaky(192, 40, 3, 1, 3),   leaky(160, 40, 3, 3, 3),
-          leaky(320, 20, 3, 2, 1),   leaky(384, 30, 3, 1, 1),
-          leaky(512, 20, 3, 1, 3),   leaky(256, 70, 3, 5, 3)};
+  const auto behind = [](PairProblem problem, Snake where) {
+    problem.snake = where;
+    return problem;
+  };
+  const auto given = [](PairProblem problem) {
+    problem.activated = true;
+    return problem;
+  };
+  return {behind(snake(96, 130, 7, 9, 1), Snake::after),
+          behind(snake(192, 70, 7, 3, 1, DType::f16), Snake::beside),
+          given(behind(snake(192, 100, 7, 9, 1), Snake::beside)),
+          given(snake(96, 70, 7, 3, 1)),
+          given(leaky(64, 118, 3, 5, 1, DType::f16, 2)),
+          snake(96, 130, 7, 9, 1),
+          snake(64, 70, 7, 3, 1, DType::f16),
+          snake(192, 30, 3, 1, 3),
+          leaky(32, 300, 3, 1, 3),
+          leaky(32, 130, 11, 5, 11),
+          leaky(64, 200, 7, 3, 7),
+          leaky(64, 5, 11, 5, 11),
+          leaky(64, 118, 3, 5, 1, DType::f16, 2),
+          leaky(96, 61, 7, 9, 1),
+          leaky(128, 130, 3, 3, 11),
+          leaky(192, 40, 3, 1, 3),
+          leaky(160, 40, 3, 3, 3),
+          leaky(320, 20, 3, 2, 1),
+          leaky(384, 30, 3, 1, 1),
+          leaky(512, 20, 3, 1, 3),
+          leaky(256, 70, 3, 5, 3)};
 }
 
 class HostPair : public testing::Test {

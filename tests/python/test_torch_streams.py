@@ -11,7 +11,7 @@ from torch_support import assert_near, on_gpu, torch
 
 import convtune
 from convtune import tensors as torch_tensors
-from convtune.torch import folding, run
+from convtune.torch import backend, folding, run  # noqa: F401  (the first registers the backend)
 from convtune.torch.folding import Fold, Folded, Packing, refreshing
 
 nn, functional = torch.nn, torch.nn.functional

@@ -36,7 +36,7 @@ class Pair:
         type(self).planned += 1
         self.problem, self.device, self.config, self.packing = problem, str(device), config or self.configs[0], f"pair {problem.c}"
         c = problem.c
-        self.sizes = [c * c * problem.first_taps, c, c * c * problem.second_taps, c, c, c, c, c]
+        self.sizes = [c * c * problem.first_taps, c, c * c * problem.second_taps, *[c] * 7]
         self.packed_bytes = 4 * sum(self.sizes)
         self.shape = problem.n, c, problem.t
 
@@ -45,7 +45,7 @@ class Pair:
         return False
 
     def pack_raw(self, *addresses):
-        *sources, packed, _ = addresses
+        packed, sources = addresses[8], (*addresses[:8], *(addresses[10:] or (0, 0)))
         parts = at(packed, (sum(self.sizes),), torch.float32).split(self.sizes)
         kind = KINDS[self.problem.dtype]
         for number, (source, part) in enumerate(zip(sources, parts)):
@@ -55,7 +55,8 @@ class Pair:
         problem, kind = self.problem, KINDS[self.problem.dtype]
         n, c, t = self.shape
         parts = at(packed, (sum(self.sizes),), torch.float32).split(self.sizes)
-        x, y = (at(one, (n, t, c), kind).transpose(1, 2) for one in (x, y))
+        x = at(x, (n * (2 if problem.activated else 1), t, c), kind).transpose(1, 2)
+        x, activated, y = x[:n], x[n:], at(y, (n * (2 if problem.snake == "beside" else 1), t, c), kind).transpose(1, 2)
 
         def act(value, alpha, scale):
             if problem.slope is not None:
@@ -65,9 +66,14 @@ class Pair:
         def convolved(value, weight, bias, taps, hole):
             return functional.conv1d(value, weight.view(c, c, taps), bias, padding=hole * (taps // 2), dilation=hole)
 
-        h = convolved(act(x.float(), *parts[4:6]).to(kind).float(), *parts[:2], problem.first_taps, problem.dilation)
-        h = convolved(act(h, *parts[6:]).to(kind).float(), *parts[2:4], problem.second_taps, 1)
-        y.copy_((h + x.float()).to(kind))
+        activated = activated if problem.activated else act(x.float(), *parts[4:6]).to(kind)
+        h = convolved(activated.float(), *parts[:2], problem.first_taps, problem.dilation)
+        h = convolved(act(h, *parts[6:8]).to(kind).float(), *parts[2:4], problem.second_taps, 1)
+        h = (h + x.float()).to(kind)
+        if problem.snake != "none":
+            behind = act(h.float(), *parts[8:]).to(kind)
+            h = behind if problem.snake == "after" else torch.cat((h, behind))
+        y.copy_(h)
 
 
 @pytest.fixture

@@ -31,8 +31,8 @@ __all__ = ["conv2d_packed", "conv3d_packed", "fields_of", "layout_of", "output_s
 def output_shape(problem: Problem, axes: int) -> tuple[int, ...]:
     """The shape of y, of tensors with so many axes, channels first."""
     if problem.direction == "bwd_d":
-        return problem.n, problem.c, *(problem.d, problem.h, problem.w)[-axes:]
-    return problem.n, problem.k, *(1, *problem.output_size)[-axes:]
+        return problem.stored_images, problem.c, *(problem.d, problem.h, problem.w)[-axes:]
+    return problem.stored_images, problem.k, *(1, *problem.output_size)[-axes:]
 
 
 @lru_cache(4096)

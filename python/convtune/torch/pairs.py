@@ -26,7 +26,7 @@ from .native import OF_PLAN, define
 from .ordinary import is_ordinary, is_transformed
 from .run import fingerprint, refuse_in_capture
 
-__all__ = ["PairFold", "Snake", "pack_pair", "pair1d_packed", "pair_line", "pair_of", "planned_pair", "residual_pair1d"]
+__all__ = ["PairFold", "Snake", "pack_pair", "pair1d_packed", "pair_line", "pair_of", "planned_pair", "residual_pair1d", "stored"]
 
 _raw_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 _capturing: Any = getattr(torch._C, "_cuda_isCurrentStreamCapturing", lambda: False)
@@ -83,7 +83,8 @@ class Snake:
 
 @dataclass(frozen=True)
 class PairFold:
-    """The sources of what a pair is packed of, as Fold is what a convolution is packed of: without norms. `snakes`: two, or none."""
+    """The sources of what a pair is packed of, as Fold is what a convolution is packed of: without norms. `snakes`: two, none, or three
+    of which the last one stands behind the sum."""
 
     first: Fold
     second: Fold
@@ -118,12 +119,12 @@ class PairFold:
 
 def _pack(memory: Tensor, pair: Pair, weights: Sequence[Tensor | None], numbers: Sequence[Tensor | None]) -> None:
     """Packs on the current stream of the memory's device. `weights`: first, its bias, second, its bias; `numbers`: alpha and scale
-    of both Snakes in float32, or None."""
+    of both Snakes in float32, and of one behind them, or None."""
     dtype = _DTYPES[pair.problem.dtype]
     tensors = [None if one is None else one.to(dtype).contiguous() for one in weights]
     addresses = [0 if one is None else one.data_ptr() for one in (*tensors, *numbers)]
     stream = _raw_stream(memory.get_device()) if memory.is_cuda else 0
-    pair.pack_raw(*addresses, memory.data_ptr(), stream)
+    pair.pack_raw(*addresses[:8], memory.data_ptr(), stream, *addresses[8:])
 
 
 def pack_pair(plan: str, x: Tensor, weights: Sequence[Tensor | None], numbers: Sequence[Tensor]) -> Tensor:
@@ -138,13 +139,23 @@ def _packed(pair: Pair, x: Tensor, weights: Sequence[Tensor | None], numbers: Se
     return packed
 
 
+def given(problem: PairProblem) -> tuple[int, int, int]:
+    """The shape of x, channels first."""
+    return problem.n * (2 if problem.activated else 1), problem.c, problem.t
+
+
+def stored(problem: PairProblem) -> tuple[int, int, int]:
+    """The shape of what is stored, channels first."""
+    return problem.n * (2 if problem.snake == "beside" else 1), problem.c, problem.t
+
+
 def _kernel(x: Tensor, packed: Tensor, plan: str) -> Tensor:
     index = x.get_device() if x.is_cuda else -1
     pair = planned_pair(plan, index)
-    if x.shape != pair.shape or x.dtype is not _DTYPES[pair.problem.dtype] or packed.numel() < pair.packed_bytes:
+    if x.shape != given(pair.problem) or x.dtype is not _DTYPES[pair.problem.dtype] or packed.numel() < pair.packed_bytes:
         raise InvalidArgument(
             f"x is {x.dtype} of the shape {tuple(x.shape)} and there are {packed.numel()} bytes of packed weights; "
-            f"{plan!r} takes {pair.shape} and {pair.packed_bytes}"
+            f"{plan!r} takes {given(pair.problem)} and {pair.packed_bytes}"
         )
     if packed.device != x.device:
         raise InvalidArgument(f"x is on {x.device}, and its packed weights on {packed.device}")
@@ -154,14 +165,14 @@ def _kernel(x: Tensor, packed: Tensor, plan: str) -> Tensor:
 def _run(pair: Pair, x: Tensor, packed: Tensor) -> Tensor:
     if not lies(x, True) or x.data_ptr() & 15 or x.is_neg():
         x = copied(x, True)
-    y = empty(x.shape, x, True)
+    y = empty(stored(pair.problem), x, True)
     stream = _raw_stream(x.get_device()) if x.is_cuda else 0
     pair.run_raw(x.data_ptr(), packed.data_ptr(), y.data_ptr(), stream)
     return y
 
 
 def _fake(x: Tensor, packed: Tensor, plan: str) -> Tensor:
-    return empty(x.shape, x, True)
+    return empty(stored(pair_of(plan)[1]), x, True)
 
 
 pair1d_packed: Any = define("pair1d_packed(Tensor x, Tensor packed, str plan) -> Tensor", _kernel, _fake, OF_PLAN)

@@ -28,10 +28,11 @@ from .graph.operators.norms import group_coefficients
 from .graph.operators.snakes import take_snakes
 from .graph.pairs import PairChain, pair_chains, rewrite_pair
 from .graph.patterns import Chain, Weights, chains, rewrite
+from .graph.snaked import SnakedChain, rewrite_snaked, snaked
 from .graph.remembered import Remembered, keep, key_of_graph, recalled
 from .measure.phases import Phases
 from .packed import planned
-from .pairs import planned_pair
+from .pairs import PairFold, planned_pair
 
 __all__ = ["Rewritten", "rewritten"]
 
@@ -45,10 +46,10 @@ def _fits(chain: Chain, inputs: Sequence[Any]) -> bool:
     return fits is None or bool(fits)
 
 
-def _constant(chain: Chain | PairChain, plan: str) -> Fold | Packing | None:
+def _constant(chain: Chain | PairChain | SnakedChain, plan: str) -> Fold | Packing | None:
     """The form in which the graph is to hold a chain's weights: packed, where a plan says by which kernel, else
     folded."""
-    if isinstance(chain, PairChain):
+    if isinstance(chain.fold, PairFold):
         return Packing(chain.fold, planned_pair(plan, chain.x.meta["val"].get_device()))
     if plan and plan != ANY_BATCH:
         convolution = planned(plan, chain.x.meta["val"].get_device()).convolution
@@ -187,7 +188,7 @@ def rewritten(
     taken: list[tuple[Any, str]] = [
         (chain, line) for chain, line in zip(found_chains, choices) if line is not None and id(chain) not in in_pairs
     ]
-    taken += pairs
+    taken = snaked(taken + pairs, weights)
     any_batch = any(line == ANY_BATCH for _, line in taken)
     if any_batch or "" in pair_keys:  # also one of a batch of 1: another process may not have the stream that it belongs to
         key = ""
@@ -199,7 +200,7 @@ def rewritten(
     with phases("folding and packing"):
         folded, constants, of = _add_constants(traced, taken, inputs)
     for (chain, line), own in zip(taken, constants):
-        made = rewrite_pair if isinstance(chain, PairChain) else rewrite
+        made = rewrite_pair if isinstance(chain, PairChain) else rewrite_snaked if isinstance(chain, SnakedChain) else rewrite
         chain.put(traced.graph, made(traced.graph, chain, own, line))
     traced.graph.eliminate_dead_code()
     repeat_ends_first(traced.graph)

@@ -112,7 +112,7 @@ class Planned:
     last, `wanted_last`: the problem's y lies so. `apart` also leaves a residual to PyTorch. `axes`: of the
     tensors, which have a depth also where the problem has none, and no height where it is one."""
 
-    __slots__ = ("apart", "convolution", "dtype", "input_shape", "last", "output_shape", "transposed", "wanted_last")
+    __slots__ = ("apart", "convolution", "dtype", "input_shape", "last", "output_shape", "stored_shape", "transposed", "wanted_last")
 
     def __init__(
         self, convolution: Convolution | None, problem: Problem, apart: bool = False, axes: int = 2
@@ -125,6 +125,7 @@ class Planned:
         ]
         self.transposed = problem.direction == "bwd_d"
         self.input_shape, self.output_shape = reversed(shapes) if self.transposed else shapes
+        self.stored_shape = (problem.stored_images, *self.output_shape[1:])
         self.last = convolution is not None and convolution.problem.layout == "nhwc"
         self.wanted_last = problem.layout == "nhwc"
 
@@ -358,7 +359,7 @@ def launched(
     if not as_wanted or address & 3 or x.is_neg():
         x = copied(x, own)
         address = x.data_ptr()
-    y = empty(planned.output_shape, x, own)
+    y = empty(planned.stored_shape, x, own)
     if planned.transposed:
         added = 0 if residual is None else read_as(residual, x, own).data_ptr()
         convolution.run_tensors_raw(dy=address, residual=added, dx=y.data_ptr(), packed=packed, stream=stream)

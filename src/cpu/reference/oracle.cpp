@@ -157,7 +157,7 @@ ResultShape result_of(const ConvProblem& a) {
               .bias_type = a.dtype.bias,
               .terms = a.n * a.z() * a.p() * a.q()};
     default:
-      return {.elements = a.output_elements(), .type = a.dtype.y, .terms = a.c / a.groups * taps};
+      return {.elements = a.result_elements(), .type = a.dtype.y, .terms = a.c / a.groups * taps};
   }
 }
 
@@ -168,9 +168,20 @@ OracleValue oracle(const ConvProblem& a, const HostValues& values, int64_t index
     return {sum.value, sum.magnitude, sum.value, sum.value};
   }
   const bool is_forward = a.direction == Direction::forward;
+  const int64_t sums = a.residual_elements();  // behind them what a Snake beside them makes
+  const bool has_snake = a.snake == Snake::after || index >= sums;
+  if (index >= sums) index -= sums;
   const Place at = (is_forward ? output_shape(a) : input_shape(a)).place(index);
   const Sum sum = is_forward ? forward(a, values, at) : backward_data(a, values, at);
   const double bias = a.bias ? values.bias[at.c] : 0, residual = a.residual ? values.residual[index] : 0;
+  if (has_snake) {
+    const int64_t channels = a.bias_elements() / 3;
+    const double alpha = values.bias[channels + at.c], scale = values.bias[2 * channels + at.c];
+    const auto of = [&](double total) { return snaked(a, epilogue(a, total, bias, residual), alpha, scale); };
+    const double slope = 1 + std::abs(alpha * scale);  // its greatest
+    return {of(sum.value), slope * (sum.magnitude + std::abs(bias) + std::abs(residual)) + std::abs(scale),
+            sum.value, of(rounded(a.result_type(), sum.value))};
+  }
   return {epilogue(a, sum.value, bias, residual), sum.magnitude + std::abs(bias) + std::abs(residual),
           sum.value, epilogue(a, rounded(a.result_type(), sum.value), bias, residual)};
 }

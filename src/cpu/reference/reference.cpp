@@ -74,7 +74,7 @@ class ReferenceExecutable final : public Executable {
     const std::vector<float> x =
         for_weights ? to_floats(a.dtype.x, tensors.x, a.input_elements()) : std::vector<float>();
     const std::vector<float> residual =
-        to_floats(a.result_type(), tensors.residual, a.residual ? a.result_elements() : 0);
+        to_floats(a.result_type(), tensors.residual, a.residual ? a.residual_elements() : 0);
     const HostValues values{
         .x = x.data(), .w = w, .bias = w + a.weight_elements(), .residual = residual.data(), .dy = dy.data()};
     const ResultShape result = result_of(a);
@@ -104,7 +104,14 @@ class ReferenceExecutable final : public Executable {
         for (int64_t i = 0; i < columns; ++i) {
           const int64_t at = row.first + (q + i) * row.step;
           const double residual = a.residual ? static_cast<double>(load(a.dtype.y, tensors.residual, at)) : 0;
-          store(a.dtype.y, tensors.y, at, epilogue(a, sums[i], bias, residual));
+          const double value = epilogue(a, sums[i], bias, residual);
+          if (a.snake != Snake::after) store(a.dtype.y, tensors.y, at, value);
+          if (a.snake == Snake::none) continue;
+          const auto number = [&](int64_t row) {
+            return static_cast<double>(w[a.weight_elements() + row * a.k + k]);
+          };
+          const int64_t behind = a.snake == Snake::beside ? a.residual_elements() : 0;
+          store(a.dtype.y, tensors.y, at + behind, snaked(a, value, number(1), number(2)));
         }
       }
     }

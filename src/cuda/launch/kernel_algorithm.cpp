@@ -107,6 +107,10 @@ ChannelsLast KernelAlgorithm::converted(const ConvProblem& problem) const {
 Support KernelAlgorithm::takes_any_layout(const ConvProblem& problem, const DeviceInfo& device) const {
   for (const Computed& part : parts(problem))
     if (Support support = takes(part, device); !support) return support;
+  if (problem.snake != Snake::none && problem.layout != Layout::nhwc)
+    return Support::no("outputs of a snake are stored channels last only");
+  if (problem.snake != Snake::none && has_bare_part(problem))
+    return Support::no("it has no snake where strides leave outputs without a tap");
   return takes_conversions(problem, converted(problem));
 }
 
@@ -289,13 +293,10 @@ Support takes_half_frames(const ConvProblem& problem) {
   return within(abilities, problem);
 }
 
-Support takes_half_frames_and_caches(const ConvProblem& problem) {
-  const Abilities& abilities = once([] {
-    Abilities deep = kHalfAbilities;
-    deep.depth = deep.cache = true;
-    return deep;
-  });
-  return within(abilities, problem);
+Support takes_half_frames_and_caches(const ConvProblem& problem, bool snakes) {
+  Abilities deep = kHalfAbilities;
+  deep.depth = deep.cache = true, deep.snake = snakes;
+  return within(deep, problem);
 }
 
 Support takes_wide_groups(const ConvProblem& problem) {

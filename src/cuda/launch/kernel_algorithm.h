@@ -137,7 +137,7 @@ Support takes_one_type(const ConvProblem& problem, Layout layout);
 Support takes_gradients_of_weights(const ConvProblem& problem, bool depth = false);
 Support takes_half(const ConvProblem& problem);  // tells whether it takes fp16 and bf16 alone, in any layout
 Support takes_half_frames(const ConvProblem& problem);  // as above, in 3-D too
-Support takes_half_frames_and_caches(const ConvProblem& problem);
+Support takes_half_frames_and_caches(const ConvProblem& problem, bool snakes = false);
 Support takes_one_group(const ConvProblem& problem);
 // Or several of so many channels and filters that tensor cores are not mostly idle; TMA copies eights.
 Support takes_wide_groups(const ConvProblem& problem);

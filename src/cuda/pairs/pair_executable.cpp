@@ -38,7 +38,9 @@ PairSm90 plain(const PairProblem& a) {
           .activation = static_cast<PairSm90Activation>(a.activation),
           .channels = static_cast<int>(a.c),
           .first_taps = static_cast<int>(a.first_taps),
-          .second_taps = static_cast<int>(a.second_taps)};
+          .second_taps = static_cast<int>(a.second_taps),
+          .snake = static_cast<int>(a.snake),
+          .activated = a.activated ? 1 : 0};
 }
 
 long long tiles_of(const PairProblem& a, const PairSm90& kernel) {

@@ -164,9 +164,24 @@ __device__ __forceinline__ void store_rows(const Run& run, const Tile<config>& t
     unsigned words[4];
     ptx::ld_shared_v4(
         words, tile.smem + config.smem().staging + place_of<config>(row, piece, config.staging_bytes()));
-    ptx::st_global_v4_if(run.y + (1LL * tile.image * run.positions + position) * config.channels +
-                             tile.first_filter() + 8 * piece,
-                         words, row < config.outputs() && position < run.positions);
+    unsigned short* y = run.y + (1LL * tile.image * run.positions + position) * config.channels +
+                        tile.first_filter() + 8 * piece;
+    const bool is_real = row < config.outputs() && position < run.positions;
+    if constexpr (config.snake != 1) ptx::st_global_v4_if(y, words, is_real);
+    if constexpr (config.snake > 0) {
+      if constexpr (config.snake == 2) y += 1LL * gridDim.y * run.positions * config.channels;
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        float alpha[2], scale[2];
+        const unsigned numbers =
+            tile.smem + config.smem().numbers + 4 * (config.behind_at() + 8 * piece + 2 * j);
+        ptx::ld_shared_v2(alpha[0], alpha[1], numbers);
+        ptx::ld_shared_v2(scale[0], scale[1], numbers + 4 * config.filters());
+        words[j] = pack_halves<config.type>(snake(low_half<config.type>(words[j]), alpha[0], scale[0]),
+                                            snake(high_half<config.type>(words[j]), alpha[1], scale[1]));
+      }
+      ptx::st_global_v4_if(y, words, is_real);
+    }
   }
 }
 
@@ -175,8 +190,12 @@ template <PairSm90 config>
 __device__ __forceinline__ void load(Run& run, const Tile<config>& tile) {
   load_numbers(run, tile);
   ptx::wait_for_earlier_grids(run.x);
-  if constexpr (config.activation == PairSm90Activation::snake) wait_for_loaders<config>();
-  load_x(run, tile);
+  if constexpr (config.activated > 0) {
+    copy_x(run, tile);
+  } else {
+    if constexpr (config.activation == PairSm90Activation::snake) wait_for_loaders<config>();
+    load_x(run, tile);
+  }
   ptx::fence_proxy_async();
   wait_for_loaders<config>();
 }
@@ -255,7 +274,7 @@ __global__ void __cluster_dims__(config.parts, 1, 1) __launch_bounds__(config.th
 // The arguments of packing, as convtune/pair.h has them.
 struct Weights {
   const unsigned short *first, *first_bias, *second, *second_bias;
-  const float *first_alpha, *first_scale, *second_alpha, *second_scale;
+  const float *first_alpha, *first_scale, *second_alpha, *second_scale, *behind_alpha, *behind_scale;
 };
 
 // The packed weights, 16 bytes of them or a word behind them a thread. The flag must be 0 before.
@@ -275,7 +294,9 @@ __global__ void __launch_bounds__(256) pack_pair_sm90(const Weights from, unsign
       const float* const numbers = which == 2   ? from.first_alpha
                                    : which == 3 ? from.first_scale
                                    : which == 4 ? from.second_alpha
-                                                : from.second_scale;
+                                   : which == 5 ? from.second_scale
+                                   : which == 6 ? from.behind_alpha
+                                                : from.behind_scale;
       packed[kAt.weights + word] = __float_as_uint(numbers[channel]);
     }
     return;

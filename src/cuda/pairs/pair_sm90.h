@@ -13,16 +13,17 @@ namespace convtune {
 enum class PairSm90Activation { leaky_relu, snake };
 
 // The packed weights, in words of 4 bytes: weights as halves; biases; alphas and scales, in front of the
-// first convolution and of the second; a flag that is not 0 where a weight is not finite; and a word that is
-// written last (pair_executable.cpp says why).
+// first convolution and of the second, and behind it; a flag that is not 0 where a weight is not finite; and
+// a word that is written last (pair_executable.cpp says why).
 struct PackedPair {
   long long weights = 0;  // words of both convolutions
   int channels = 0;
-  bool snake = false;
+  bool snake = false, behind = false;  // alphas and scales, also those behind the second convolution
   constexpr long long bias_at(int second) const { return weights + second * channels; }
   constexpr long long alpha_at(int second) const { return weights + (2 + 2 * second) * channels; }
   constexpr long long scale_at(int second) const { return alpha_at(second) + channels; }
-  constexpr long long flag_at() const { return weights + (snake ? 6 : 2) * channels; }
+  constexpr long long behind_at() const { return weights + (snake ? 6 : 2) * channels; }
+  constexpr long long flag_at() const { return behind_at() + (behind ? 2 : 0) * channels; }
   constexpr long long last_at() const { return flag_at() + 1; }
   constexpr long long words() const { return flag_at() + 2; }
   constexpr long long threads() const { return weights / 4 + flag_at() - weights; }
@@ -32,6 +33,8 @@ struct PairSm90 {
   ElementType type = ElementType::bf16;
   PairSm90Activation activation = PairSm90Activation::leaky_relu;
   int channels = 64, first_taps = 3, second_taps = 3;
+  int snake = 0;      // 1: y is what one more Snake makes of it, 2: and what it was, in front of that
+  int activated = 0;  // 1: what the first activation makes of x lies behind x
   int consumers = 2, parts = 1, depth = 64, stages = 4;
   static constexpr const char* kName = "PairSm90";
   template <class Self, class F>
@@ -39,6 +42,8 @@ struct PairSm90 {
     field("type", self.type), field("activation", self.activation);
     field("channels", self.channels);
     field("first_taps", self.first_taps), field("second_taps", self.second_taps);
+    if (self.snake > 0) field("snake", self.snake);
+    if (self.activated > 0) field("activated", self.activated);
     field("consumers", self.consumers, 1, 4, "warpgroups that multiply, 64 positions each");
     field("parts", self.parts, 1, 8, "blocks that share a tile, each with so many-th of the channels");
     field("depth", self.depth, 32, 512, "input channels of a stage of weights");
@@ -76,7 +81,8 @@ struct PairSm90 {
   constexpr int chunk_bytes() const { return filters() * row_bytes(); }
   constexpr int stage_bytes() const { return step_chunks() * chunk_bytes(); }
   constexpr PackedPair packed() const {
-    return {1LL * parts * all_steps() * stage_bytes() / 4, channels, activation == PairSm90Activation::snake};
+    return {1LL * parts * all_steps() * stage_bytes() / 4, channels, activation == PairSm90Activation::snake,
+            snake > 0};
   }
   // The place of eight weights: which filter, which channels, which tap of which convolution.
   struct Weights {
@@ -136,9 +142,10 @@ struct PairSm90 {
   // the second of these filters, and in front of the first of all channels. In floats.
   constexpr int alpha_at(bool second) const { return (second ? 2 : 4) * filters(); }
   constexpr int scale_at(bool second) const { return alpha_at(second) + (second ? filters() : channels); }
-  constexpr int numbers_bytes() const {
-    return 4 * (activation == PairSm90Activation::snake ? 4 * filters() + 2 * channels : 2 * filters());
+  constexpr int behind_at() const {
+    return activation == PairSm90Activation::snake ? 4 * filters() + 2 * channels : 2 * filters();
   }
+  constexpr int numbers_bytes() const { return 4 * (behind_at() + (snake > 0 ? 2 * filters() : 0)); }
   constexpr int smem_bytes(int dilation) const { return smem().x + chunks() * x_bytes(dilation); }
 
   constexpr bool valid(int dilation, long long smem_limit) const {

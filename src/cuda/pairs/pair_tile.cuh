@@ -5,6 +5,7 @@
 #include "cuda/ptx/global.cuh"
 #include "cuda/ptx/halves.cuh"
 #include "cuda/ptx/sine.cuh"
+#include "cuda/ptx/sm80.cuh"
 #include "cuda/ptx/sm90.cuh"
 #include "cuda/tile/constants.cuh"
 #include "cuda/tile/element.cuh"
@@ -101,6 +102,11 @@ __device__ __forceinline__ void load_numbers(const Run& run, const Tile<config>&
     copy(config.scale_at(true), kPacked.scale_at(1) + own, config.filters());
     copy(config.alpha_at(false), kPacked.alpha_at(0), 2 * config.channels);  // and scales behind
   }
+  if constexpr (config.snake > 0) {
+    copy(config.behind_at(), kPacked.behind_at() + own, config.filters());
+    copy(config.behind_at() + config.filters(), kPacked.behind_at() + config.channels + own,
+         config.filters());
+  }
 }
 
 // The place of a piece of 16 bytes in matrices of so many bytes each, one for each chunk of channels.
@@ -149,6 +155,35 @@ __device__ __forceinline__ void load_x(const Run& run, const Tile<config>& tile)
     }
     from += kAtOnce * kRows * config.channels, to += kAtOnce * kRows * config.row_bytes();
   }
+}
+
+// As above, where somebody has activated it: nothing passes through registers.
+template <PairSm90 config>
+__device__ __forceinline__ void copy_x(const Run& run, const Tile<config>& tile) {
+  constexpr auto kAt = config.smem();
+  constexpr int kPieces = config.channels / 8, kRows = config.loading_rows();
+  const int pads = config.first_pad(run.dilation) + config.second_pad();
+  const int rows = config.x_rows(run.dilation), first = tile.first - pads;
+  const int piece = tile.thread % kPieces, own_piece = piece - tile.first_filter() / 8;
+  const unsigned staging = tile.smem + kAt.staging;
+  const bool is_own = own_piece >= 0 && own_piece < config.filters() / 8;
+  int row = tile.thread / kPieces;
+  const unsigned short* from =
+      run.x + (1LL * tile.image * run.positions + first + row) * config.channels + 8 * piece;
+  const long long behind = 1LL * gridDim.y * run.positions * config.channels;
+  unsigned to = tile.smem + kAt.x + place_of<config>(row, piece, config.x_bytes(run.dilation));
+#pragma unroll 4
+  for (; row < rows; row += kRows) {
+    const int position = first + row, output = row - pads;
+    const bool is_inside = position >= 0 && position < run.positions;
+    ptx::cp_async_16(to, is_inside ? from + behind : run.x, is_inside ? 16 : 0);
+    if (is_own && output >= 0 && output < config.outputs())
+      ptx::cp_async_16(staging + place_of<config>(output, own_piece, config.staging_bytes()),
+                       is_inside ? from : run.x, is_inside ? 16 : 0);
+    from += kRows * config.channels, to += kRows * config.row_bytes();
+  }
+  ptx::cp_async_commit_group();
+  ptx::cp_async_wait_group<0>();
 }
 
 // By one warp, of which one thread does it. `filled()` is called once all stages are under way, before others

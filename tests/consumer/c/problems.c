@@ -131,7 +131,8 @@ static void fields_out_of_range(void) {
   WITH(precision, 5, "precision is 5");
   WITH(activation, 9, "activation is 9");
   WITH(bias, 2, "bias is 2");
-  WITH(reserved, 9, "reserved is 9");
+  WITH(snake, 3, "snake is 3");
+  WITH(snake, -1, "snake is -1");
   WITH(groups, 3, "groups");
   WITH(h, 0, "h ");
   WITH(stride_w, 0, "stride");

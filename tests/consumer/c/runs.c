@@ -220,8 +220,10 @@ static void pairs_without_a_gpu(void) {
   SAYS(CONVTUNE_UNSUPPORTED, "compute capability 9.0", convtune_pair_plan(&problem, "cpu", NULL, &pair));
   problem.first_taps = 2;
   REFUSED("odd taps", convtune_pair_plan(&problem, "cpu", NULL, &pair));
-  problem.reserved = 1;
-  REFUSED("reserved is 1", convtune_pair_plan(&problem, "cpu", NULL, &pair));
+  problem.snake = 3;
+  REFUSED("snake is 3", convtune_pair_plan(&problem, "cpu", NULL, &pair));
+  problem.snake = CONVTUNE_SNAKE_AFTER, problem.first_taps = 3;
+  REFUSED("pairs with Snakes", convtune_pair_plan(&problem, "cpu", NULL, &pair));
   REFUSED("pair is null", convtune_pair_plan(&problem, "cpu", NULL, NULL));
   REFUSED("pair is null", convtune_pair_json(pair, &text));
   REFUSED("pair is null", convtune_pair_pack(pair, &weights, NULL, NULL));

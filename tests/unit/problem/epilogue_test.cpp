@@ -74,5 +74,15 @@ TEST(Epilogue, AddsWhatTheProblemHasThenActivates) {
   EXPECT_EQ(epilogue(problem, 3, 99, 99), 3);
 }
 
+TEST(Epilogue, HasASnakeOfWhatItGives) {
+  ConvProblem problem = parse_problem("mb1ic1ih1oc1kh1 dtype=bf16 snake=after");
+  const double sine = std::sin(1.5 * (1 + 0x1p-9));
+  EXPECT_DOUBLE_EQ(snaked(problem, 1 + 0x1p-9, 1.5, 2), 1 + 0x1p-9 + 2 * sine * sine);
+  problem.rounding = Rounding::eager;
+  EXPECT_DOUBLE_EQ(snaked(problem, 1 + 0x1p-9, 1.5, 2), 1 + 2 * std::sin(1.5) * std::sin(1.5));
+  EXPECT_TRUE(std::isnan(snaked(problem, kInf, 1, 1)));
+  EXPECT_EQ(snaked(problem, 3, 0, 5), 3);
+}
+
 }  // namespace
 }  // namespace convtune::epilogue_test

@@ -238,6 +238,13 @@ TEST(ParseProblem, ReadsTypesDirectionsAndEpilogues) {
   EXPECT_EQ(parse_problem(line + " act=leaky_relu:0.01").alpha, 0.01F);
   EXPECT_EQ(to_string(parse_problem(line + " act=clip:-0:6")), line + " act=clip:0:6");
   EXPECT_EQ(parse_problem(line + " layout=ndhwc").layout, Layout::nhwc);
+  const ConvProblem snake = parse_problem(line + " snake=beside");
+  EXPECT_EQ(snake.snake, Snake::beside);
+  EXPECT_EQ(to_string(snake), line + " snake=beside");
+  EXPECT_EQ(snake.bias_elements(), 12);
+  EXPECT_EQ(snake.result_elements(), 2 * snake.output_elements());
+  EXPECT_EQ(snake.residual_elements(), snake.output_elements());
+  EXPECT_FALSE(snake == parse_problem(line + " snake=after"));
 }
 
 TEST(ParseProblem, ReadsBenchdnnsWords) {
@@ -278,6 +285,10 @@ TEST(ParseProblem, RefusesEpiloguesThatAreNone) {
               HasSubstr("backward weights (bwd_w) has no activation"));
   EXPECT_THAT(refusal(line + " dtype=f32:f32"), HasSubstr("is not one type, x:w:y or x:w:y:bias"));
   EXPECT_THAT(refusal(line + " residual=2"), HasSubstr("residual is 0 or 1, not '2'"));
+  EXPECT_THAT(refusal(line + " snake=1"), HasSubstr("snake '1' is not one of none, after, beside"));
+  EXPECT_THAT(refusal(line + " snake=after bias=0"), HasSubstr("its numbers behind the bias"));
+  EXPECT_THAT(refusal(line + " snake=after act=relu"), HasSubstr("its numbers behind the bias"));
+  EXPECT_THAT(refusal(line + " snake=after dir=bwd_w"), HasSubstr("backward weights (bwd_w) has no snake"));
 }
 
 TEST(ParseProblem, RefusesBadWords) {
@@ -286,7 +297,7 @@ TEST(ParseProblem, RefusesBadWords) {
   EXPECT_THAT(refusal(line + " mb4"), HasSubstr("not 'mb4'"));
   EXPECT_THAT(refusal(line + " color=red"),
               HasSubstr("column 14: 'color' is none of the keys precision layout dtype dir act bias residual "
-                        "rounding pad_back pad_bottom pad_right cache --dt --dir --attr-post-ops"));
+                        "rounding snake pad_back pad_bottom pad_right cache --dt --dir --attr-post-ops"));
   EXPECT_THAT(refusal(line + " bias=1 bias=1"), HasSubstr("column 21: 'bias' is given twice"));
   EXPECT_THAT(refusal(line + " bias=2"), HasSubstr("column 14: bias is 0 or 1, not '2'"));
   EXPECT_THAT(refusal(line + " precision=fp8"),

@@ -30,6 +30,8 @@ TEST(Tensor, EveryNameParsesBack) {
     EXPECT_EQ(parse_direction(to_string(value)), value);
   for (const Rounding value : {Rounding::once, Rounding::eager})
     EXPECT_EQ(parse_rounding(to_string(value)), value);
+  for (const Snake value : {Snake::none, Snake::after, Snake::beside})
+    EXPECT_EQ(parse_snake(to_string(value)), value);
   for (const char* types : {"f32", "bf16", "bf16:bf16:f32", "f16:f16:f16:f32", "f32:bf16:f16"})
     EXPECT_EQ(to_string(parse_dtypes(types)), types);
   EXPECT_EQ(parse_layout("ndhwc"), Layout::nhwc);

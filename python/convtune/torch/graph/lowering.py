@@ -24,7 +24,7 @@ from ...pair import Pair
 from ..native import bound as bound_in_c
 from ..native import is_native
 from ..packed import conv2d_packed, fields_of, layout_of, output_shape, planned
-from ..pairs import pair1d_packed, pair_of, planned_pair
+from ..pairs import pair1d_packed, pair_of, planned_pair, stored
 from ..run import Planned
 from .operators.snakes import bound_snake, snake1d
 from .operators import rows
@@ -140,8 +140,8 @@ def install() -> None:
     @lowering.register_lowering(pair1d_packed, type_promotion_kind=None)  # type: ignore[untyped-decorator, unused-ignore]
     def lowered_pair(x: Any, packed: Any, plan: str) -> Any:
         problem, device = pair_of(plan)[1], x.get_device()
-        size = [problem.n, problem.c, problem.t]
-        x = ir.ExternKernel.require_exact_strides(x, _dense(size, "nhwc"))
+        size = list(stored(problem))
+        x = ir.ExternKernel.require_exact_strides(x, _dense(x.get_size(), "nhwc"))
         if V.graph.cpp_wrapper:
             return pair_as_operator(x, packed, plan)
         y = ir.FixedLayout(device, x.get_dtype(), size, _dense(size, "nhwc"))

@@ -95,7 +95,10 @@ class General final : public KernelAlgorithm {
  public:
   General() : KernelAlgorithm("general_sm80") {}
 
-  Support supports(const ConvProblem&, const DeviceInfo& device) const override { return needs_sm80(device); }
+  Support supports(const ConvProblem& problem, const DeviceInfo& device) const override {
+    if (problem.snake != Snake::none) return Support::no("it has no snake behind its sums");
+    return needs_sm80(device);
+  }
   std::vector<ConfigField> fields() const override { return config_fields<GeneralSm80>(); }
   bool has_depth() const override { return true; }
   bool compiles(const Config&) const override { return false; }
@@ -122,7 +125,9 @@ class General final : public KernelAlgorithm {
 
  private:
   // All precisions: products are exact, sums fp32.
-  Support takes(const Computed&, const DeviceInfo& device) const override { return needs_sm80(device); }
+  Support takes(const Computed& problem, const DeviceInfo& device) const override {
+    return supports(problem, device);
+  }
   Support takes_config(const Computed& problem, const DeviceInfo&, const Config& config) const override {
     if (from_config(config, plain_of(problem)).valid()) return Support::yes();
     return Support::no(to_string(config) + ": filters and pixels are 1, 2 or 4, and 1 in backward weights");

@@ -15,6 +15,8 @@ namespace convtune {
 struct ImplicitGemmHalfSm90 {
   ConvExtents conv;
   int cache = 0;  // for the problem: frames before x's first that are another tensor's
+  int snake =
+      0;  // likewise: 1: outputs are what a Snake makes of them, 2: and what they were, in front of these
   int consumers = 2, row_blocks = 1, filters = 128, channels = 64, stages = 4;
   bool ping_pong = false;
   int cluster = 1, split = 1;
@@ -27,6 +29,7 @@ struct ImplicitGemmHalfSm90 {
   static constexpr void visit(Self& self, F&& field) {
     field("conv", self.conv);
     field("cache", self.cache);
+    if (self.snake > 0) field("snake", self.snake);
     field("consumers", self.consumers, 1, 3, "warpgroups that multiply");
     field("row_blocks", self.row_blocks, 1, 2, "blocks of 64 pixels that one of them has sums of");
     field("filters", self.filters, 8, 256, "filters of a tile, a multiple of 8 up to 32, then of 16");
@@ -183,6 +186,9 @@ struct ImplicitGemmHalfSm90 {
   // The residual of a part, as each thread wants it; of two parts, where it comes 16 bytes at a time.
   static constexpr int kResidualBytes = 16 * 2 * kStoredFilters;
   constexpr int residual_bytes() const { return conv.residual && wide_stores() ? 2 * kResidualBytes : 0; }
+  // Alphas and scales of a part, of two parts, where they come 16 bytes at a time.
+  static constexpr int kSnakeBytes = 2 * 4 * kStoredFilters;
+  constexpr int snake_bytes() const { return snake > 0 && wide_stores() ? 2 * kSnakeBytes : 0; }
   // Tells whether rows of y are read and written 16 bytes at a time.
   constexpr bool wide_stores() const { return aligned && conv.group_results() % 8 == 0; }
   // Laid out for a block that shares sums, in place of the stages: [consumer and sum][thread].
@@ -190,7 +196,7 @@ struct ImplicitGemmHalfSm90 {
 
   // ---- Shared memory, in bytes. The stages begin at a multiple of 1024 ----
   struct Smem {
-    int stages, staging, residuals, full, empty;
+    int stages, staging, residuals, snakes, full, empty;
     long long end;
   };
   constexpr Smem smem() const {
@@ -198,8 +204,9 @@ struct ImplicitGemmHalfSm90 {
     const int at = plan.take(1LL * stages * stage_bytes());
     const int staging = plan.take(4LL * consumers * kStagingBytes);
     const int residuals = plan.take(4LL * consumers * residual_bytes());
+    const int snakes = plan.take(4LL * consumers * snake_bytes());
     const int full = plan.take(8 * stages), empty = plan.take(8 * stages);
-    return {at, staging, residuals, full, empty, plan.end};
+    return {at, staging, residuals, snakes, full, empty, plan.end};
   }
   constexpr long long smem_bytes() const { return smem().end; }
 
@@ -207,7 +214,7 @@ struct ImplicitGemmHalfSm90 {
   constexpr long long block_weights() const { return 1LL * steps() * filters * channels; }
   constexpr Packed packed() const {
     if (lying > 0) return lie.packed(conv);
-    return Packed::halves(filter_blocks() * block_weights() / 2, 0, conv.k);
+    return Packed::halves(filter_blocks() * block_weights() / 2, 0, (snake > 0 ? 3LL : 1LL) * conv.k);
   }
   constexpr bool doubts() const { return lying > 0 && LyingWeights::meets_padding(conv); }
   constexpr HalfGemmWeights weights() const {
@@ -231,7 +238,7 @@ struct ImplicitGemmHalfSm90 {
     if (!is_in_range(*this) || filters % (filters <= 32 ? 8 : 16) != 0 || channels % 32 != 0) return false;
     if (sums() > (consumers == 3 ? 96 : 128) || tile_rows() > 256) return false;
     if (ping_pong && (consumers != 2 || split > 1)) return false;
-    if (lying > 0 && (split > 1 || cache > 0 || !lie.can_load(conv, filters))) return false;
+    if (lying > 0 && (split > 1 || cache > 0 || snake > 0 || !lie.can_load(conv, filters))) return false;
     if (split > 1 && (cluster > 1 || split > steps() || partial_bytes() > 1LL * stages * stage_bytes()))
       return false;
     return smem_bytes() <= smem_per_block && pixels() < kInt && tiles() * cluster_blocks() < kInt &&

@@ -138,7 +138,7 @@ class ImplicitGemmHalf final : public KernelAlgorithmOf<ImplicitGemmHalfSm90> {
 
  private:
   static ImplicitGemmHalfSm90 plain(const Computed& a) {
-    return {.conv = extents_of(a), .cache = static_cast<int>(a.cache)};
+    return {.conv = extents_of(a), .cache = static_cast<int>(a.cache), .snake = static_cast<int>(a.snake)};
   }
   ImplicitGemmHalfSm90 kernel_of(const Computed& a, const Config& config) const override {
     ImplicitGemmHalfSm90 kernel = plain(a);
@@ -150,7 +150,7 @@ class ImplicitGemmHalf final : public KernelAlgorithmOf<ImplicitGemmHalfSm90> {
   bool gathers_while_packing() const override { return true; }
   ChannelsLast channels_last() const override { return {.x = true, .y = true}; }
   Support takes(const Computed& a, const DeviceInfo& device) const override {
-    if (Support support = first_refusal({needs_sm90(device), takes_half_frames_and_caches(a),
+    if (Support support = first_refusal({needs_sm90(device), takes_half_frames_and_caches(a, true),
                                          takes_wide_groups(a), takes_channels_in_eights(a), fits_extents(a)});
         !support)
       return support;

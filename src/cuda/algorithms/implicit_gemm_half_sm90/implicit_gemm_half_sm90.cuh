@@ -166,14 +166,16 @@ __device__ void consume(const unsigned short* __restrict__ x, const unsigned sho
                   kTiles.end_pixel(first_pixel, pixels_of_run<config>(images)),
                   smem + kAt.staging + (consumer * 4 + warp) * ImplicitGemmHalfSm90::kStagingBytes,
                   smem + kAt.residuals + (consumer * 4 + warp) * constant<config.residual_bytes()> +
-                      static_cast<int>(threadIdx.x) % 32 * 16};
+                      static_cast<int>(threadIdx.x) % 32 * 16,
+                  smem + kAt.snakes + (consumer * 4 + warp) * constant<config.snake_bytes()>,
+                  images};
     const Biases<config> biases(bias, store.first_filter);
     if constexpr (kShares)
       for_constants<0, lesser(config.split, S::kAll)>([&](auto index) {
-        if (index.value == place.rank) store.template load_residual<index.value>(residual);
+        if (index.value == place.rank) store.template load_residual<index.value>(residual, bias);
       });
     else
-      store.template load_residual<0>(residual);
+      store.template load_residual<0>(residual, bias);
     if constexpr (config.ping_pong) Turns::wait(consumer);
     multiply<config>(sums, ring, place, smem, first_row, [&] {
       if constexpr (config.ping_pong)
@@ -186,14 +188,14 @@ __device__ void consume(const unsigned short* __restrict__ x, const unsigned sho
     if (is_exact) {
       if (!kShares || place.rank == 0)
         store_exact<config>(x, cache, packed, residual, y, store.first_pixel, store.first_filter,
-                            store.end_filter, store.end_pixel);
+                            store.end_filter, store.end_pixel, images);
       continue;
     }
     for_constants<0, S::kAll>([&](auto index) {
       constexpr int kFirst = index.value % S::kParts * (config.stored_filters() / 2);
       if (kShares && index.value % config.split != place.rank) return;
       if constexpr (!kShares || index.value >= config.split)
-        store.template load_residual<kShares ? index.value : index.value + 1>(residual);
+        store.template load_residual<kShares ? index.value : index.value + 1>(residual, bias);
       constexpr int kPending = kShares || index.value + 1 == S::kAll ? 0 : 1;
       store.template store<index.value, kPending>(sums[index.value / S::kParts] + kFirst, bias, biases,
                                                   residual, y);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cuda/algorithms/implicit_gemm_half_sm90/load.cuh"
+#include "cuda/ptx/sine.cuh"
 #include "cuda/tile/constants.cuh"
 #include "cuda/tile/exact.cuh"
 
@@ -43,6 +44,35 @@ __device__ __forceinline__ long long output_of(int pixel, int filter) {
   if constexpr (!a.lies.between()) return static_cast<long long>(pixel) * a.k + filter;
   const ImplicitGemmHalfSm90::Pixel at = config.output_at(pixel);
   return a.stored_offset(at.image, filter, at.frame, at.row, at.column);
+}
+
+// The squared sine has a period of pi, so that an angle is taken modulo it.
+__device__ __forceinline__ float snaked(float v, float alpha, float scale) {
+  constexpr float kPi = 3.14159265f;
+  const float turns = alpha * v * (1 / kPi), sine = ptx::sin_approx((turns - rintf(turns)) * kPi);
+  return fmaf(scale * sine, sine, v);
+}
+
+// How far behind an output that stays what it was the Snake's lies.
+template <ImplicitGemmHalfSm90 config>
+__device__ __forceinline__ long long snake_offset(int images) {
+  constexpr ConvExtents a = config.conv;
+  if constexpr (config.snake < 2) return 0;
+  constexpr long long kImage = a.lies.between()
+                                   ? 1LL * a.lies.d * a.lies.h * a.lies.w * a.groups * a.group_results()
+                                   : 1LL * a.z * a.p * a.q * a.k;
+  return images * kImage;
+}
+// Stores an output, and what the Snake makes of it, or one of them.
+template <ImplicitGemmHalfSm90 config>
+__device__ __forceinline__ void store_snaked(unsigned short* __restrict__ y, long long output, float value,
+                                             const float* __restrict__ bias, int filter, int images) {
+  constexpr ConvExtents a = config.conv;
+  if constexpr (config.snake != 1) store_element<a.y_type>(y, output, value);
+  if constexpr (config.snake > 0)
+    store_element<a.y_type>(y, output + snake_offset<config>(images),
+                            snaked(a.eager ? rounded<a.y_type>(value) : value, __ldg(bias + a.k + filter),
+                                   __ldg(bias + 2 * a.k + filter)));
 }
 
 // A part of a warp's outputs: 16 pixels from `pixel` on and kFilters filters from `filter` on, in its
@@ -86,6 +116,13 @@ struct Part {
     ptx::cp_async_commit_group();
   }
 
+  // Its alphas and scales, for the warp: a thread has four of them.
+  __device__ __forceinline__ void load_snake(const float* __restrict__ bias, unsigned to) const {
+    const int lane = static_cast<int>(threadIdx.x) % 32, row = lane / 16, column = lane % 16 * 4;
+    ptx::cp_async_16_if(to + lane * 16, bias + (row + 1) * a.k + filter + column, 16,
+                        column < kFilters && filter + column < a.k);
+  }
+
   // The sums, as wgmma leaves them in a warp.
   __device__ __forceinline__ void gather(const float* sums) const {
     const int lane = static_cast<int>(threadIdx.x) % 32, group = lane / 4, thread = lane % 4;
@@ -100,8 +137,9 @@ struct Part {
   // `eight`: this thread's biases of the part, if they are kept.
   __device__ __forceinline__ void store_item(const Item& mine, const float* __restrict__ bias,
                                              const float4 (&eight)[2], const unsigned (&residual)[4],
-                                             unsigned short* __restrict__ y) const {
-    unsigned words[4];
+                                             unsigned short* __restrict__ y, unsigned snakes,
+                                             long long behind) const {
+    unsigned words[4], others[4];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       unsigned sums[4];
@@ -109,32 +147,52 @@ struct Part {
       float4 addends = eight[half];
       if constexpr (!kHasBiases)
         addends = __ldg(reinterpret_cast<const float4*>(bias + filter + mine.column + 4 * half));
+      unsigned alphas[4], scales[4];
+      if constexpr (config.snake > 0) {
+        const unsigned at_snake = snakes + 4 * mine.column + 16 * half;
+        ptx::ld_shared_v4(alphas, at_snake);
+        ptx::ld_shared_v4(scales, at_snake + 4 * ImplicitGemmHalfSm90::kStoredFilters);
+      }
       const auto finished = [&](int i, float first, float second) {
-        return finish_halves<config.conv>(__uint_as_float(sums[i]), first, __uint_as_float(sums[i + 1]),
-                                          second, a.residual ? residual[2 * half + i / 2] : 0);
+        const unsigned other = a.residual ? residual[2 * half + i / 2] : 0;
+        if constexpr (config.snake > 0) {
+          const float low = add<a>(__uint_as_float(sums[i]), first, low_half<a.y_type>(other));
+          const float high = add<a>(__uint_as_float(sums[i + 1]), second, high_half<a.y_type>(other));
+          others[2 * half + i / 2] = pack_halves<a.y_type>(
+              snaked(low, __uint_as_float(alphas[i]), __uint_as_float(scales[i])),
+              snaked(high, __uint_as_float(alphas[i + 1]), __uint_as_float(scales[i + 1])));
+          return pack_halves<a.y_type>(low, high);
+        } else {
+          return finish_halves<config.conv>(__uint_as_float(sums[i]), first, __uint_as_float(sums[i + 1]),
+                                            second, other);
+        }
       };
       words[2 * half] = finished(0, addends.x, addends.y);
       words[2 * half + 1] = finished(2, addends.z, addends.w);
     }
-    *reinterpret_cast<uint4*>(y + output(mine.row, mine.column)) = {words[0], words[1], words[2], words[3]};
+    unsigned short* const to = y + output(mine.row, mine.column);
+    if constexpr (config.snake != 1) *reinterpret_cast<uint4*>(to) = {words[0], words[1], words[2], words[3]};
+    if constexpr (config.snake > 0)
+      *reinterpret_cast<uint4*>(to + behind) = {others[0], others[1], others[2], others[3]};
   }
 
   // Stores what was gathered. Rolled up, which compiles faster and leaves registers to sums.
   __device__ __forceinline__ void store(const float* __restrict__ bias, const float4 (&eight)[2],
-                                        unsigned residual, unsigned short* __restrict__ y) const {
+                                        unsigned residual, unsigned short* __restrict__ y, unsigned snakes,
+                                        long long behind) const {
 #pragma unroll 1
     for (int index = 0; index < kItems; ++index) {
       const Item mine = item(index);
       unsigned others[4] = {0, 0, 0, 0};
       if constexpr (a.residual) ptx::ld_shared_v4(others, residual + index * kItemsBytes);
-      if (mine.real) store_item(mine, bias, eight, others, y);
+      if (mine.real) store_item(mine, bias, eight, others, y, snakes, behind);
     }
     __syncwarp();  // before the next part is gathered
   }
   // As above, where rows of y begin anywhere.
   __device__ __forceinline__ void store_elements(const float* __restrict__ bias,
                                                  const unsigned short* __restrict__ residual,
-                                                 unsigned short* __restrict__ y) const {
+                                                 unsigned short* __restrict__ y, int images) const {
 #pragma unroll 1
     for (int i = static_cast<int>(threadIdx.x) % 32; i < 16 * kFilters; i += 32) {
       const int row = i / kFilters, column = i % kFilters;
@@ -143,9 +201,10 @@ struct Part {
       const float sum = __uint_as_float(ptx::ld_shared(at(row, column)));
       float other = 0;
       if constexpr (a.residual) other = load_element<a.y_type>(residual, output(row, column));
-      store_element<a.y_type>(
+      store_snaked<config>(
           y, output(row, column),
-          finish<config.conv>(sum, config.lying > 0 ? 0 : __ldg(bias + filter + column), other));
+          finish<config.conv>(sum, config.lying > 0 ? 0 : __ldg(bias + filter + column), other), bias,
+          filter + column, images);
     }
     __syncwarp();
   }
@@ -156,9 +215,11 @@ struct Part {
 template <ImplicitGemmHalfSm90 config>
 struct Store {
   static constexpr int kParts = config.parts(), kAll = config.row_blocks * kParts;
-  static constexpr bool kLoadsAhead = config.residual_bytes() > 0;
+  static constexpr bool kLoadsAhead = config.residual_bytes() > 0 || config.snake_bytes() > 0;
   int first_pixel, first_filter, end_filter, end_pixel;
   unsigned staging, residuals;  // the latter this thread's own: of a part and of the next
+  unsigned snakes;              // the warp's, likewise
+  int images;
 
   template <int kIndex>
   __device__ Part<config, config.part_filters(kIndex % kParts), Biases<config>::has(kIndex % kParts)> part()
@@ -170,11 +231,21 @@ struct Store {
   __device__ unsigned residual_at() const {
     return residuals + kIndex % 2 * ImplicitGemmHalfSm90::kResidualBytes;
   }
+  template <int kIndex>
+  __device__ unsigned snake_at() const {
+    return snakes + kIndex % 2 * ImplicitGemmHalfSm90::kSnakeBytes;
+  }
   // A part ahead of where it is wanted: of the first part before the products, of others before the one
   // before.
   template <int kIndex>
-  __device__ __forceinline__ void load_residual(const unsigned short* __restrict__ residual) const {
-    if constexpr (kLoadsAhead && kIndex < kAll) part<kIndex>().load(residual, residual_at<kIndex>());
+  __device__ __forceinline__ void load_residual(const unsigned short* __restrict__ residual,
+                                                const float* __restrict__ bias) const {
+    if constexpr (config.snake_bytes() > 0 && kIndex < kAll)
+      part<kIndex>().load_snake(bias, snake_at<kIndex>());
+    if constexpr (config.residual_bytes() > 0 && kIndex < kAll)
+      part<kIndex>().load(residual, residual_at<kIndex>());
+    else if constexpr (config.snake_bytes() > 0 && kIndex < kAll)
+      ptx::cp_async_commit_group();
   }
   // kPending: residuals that were asked for after this part's.
   template <int kIndex, int kPending>
@@ -183,12 +254,14 @@ struct Store {
                                         const unsigned short* __restrict__ residual,
                                         unsigned short* __restrict__ y) const {
     const auto mine = part<kIndex>();
-    mine.gather(sums);
+    if constexpr (config.snake_bytes() == 0) mine.gather(sums);
     if constexpr (kLoadsAhead) ptx::cp_async_wait_group<kPending>();
+    if constexpr (config.snake_bytes() > 0) mine.gather(sums);  // and all have waited
     if constexpr (config.wide_stores())
-      mine.store(bias, biases.parts[kIndex % kParts], residual_at<kIndex>(), y);
+      mine.store(bias, biases.parts[kIndex % kParts], residual_at<kIndex>(), y, snake_at<kIndex>(),
+                 snake_offset<config>(images));
     else
-      mine.store_elements(bias, residual, y);
+      mine.store_elements(bias, residual, y, images);
   }
 };
 
@@ -222,7 +295,8 @@ template <ImplicitGemmHalfSm90 config>
 __device__ void store_exact(const unsigned short* __restrict__ x, const unsigned short* __restrict__ cache,
                             const float* __restrict__ packed, const unsigned short* __restrict__ residual,
                             unsigned short* __restrict__ y, int first_pixel, int first_filter, int end_filter,
-                            int end_pixel) {
+                            int end_pixel, int images) {
+  const float* const bias = packed + constant<config.packed().bias_at()>;
   constexpr ConvExtents a = config.conv;
 #pragma unroll 1
   for (int i = static_cast<int>(threadIdx.x) % 32; i < config.row_blocks * 16 * config.filters; i += 32) {
@@ -238,10 +312,12 @@ __device__ void store_exact(const unsigned short* __restrict__ x, const unsigned
       store_element<a.y_type>(
           y, output, exact_lying_output<config>(x, packed, at.image, filter, at.row, at.column, at.frame));
     else if constexpr (config.cache > 0)
-      store_element<a.y_type>(y, output, exact_with_cache<config>(x, cache, packed, at, filter, other));
+      store_snaked<config>(y, output, exact_with_cache<config>(x, cache, packed, at, filter, other), bias,
+                           filter, images);
     else
-      store_element<a.y_type>(
-          y, output, exact_output<config>(x, packed, at.image, filter, at.row, at.column, other, at.frame));
+      store_snaked<config>(
+          y, output, exact_output<config>(x, packed, at.image, filter, at.row, at.column, other, at.frame),
+          bias, filter, images);
   }
 }
 
