@@ -189,9 +189,9 @@ class Cudnn final : public Algorithm {
     if (Support support = within(abilities(), given); !support) return support;
     if (given.n == 0 && given.direction == Direction::backward_weights)
       return Support::no("it computes no gradient of weights over no images");
-    // The heuristics of 9.19.0 read from null for such a layer on an H200, and ended the process.
-    if (a.direction == Direction::backward_weights && a.groups > 1 && a.groups == a.c &&
-        filter_is_longer_than_image(a))
+    // The heuristics of 9.19.0 read from null for such a layer on an H200, and ended the process; for one of
+    // one channel, which is depthwise too, two processes ended.
+    if (a.direction == Direction::backward_weights && a.groups == a.c && filter_is_longer_than_image(a))
       return Support::no("its heuristics end the process for depthwise filters longer than the image");
     if (given.bias && !a.bias && !form.channels_last)
       return Support::no("a bias's gradient is summed of dy in channels last alone: nhwc must be 1");

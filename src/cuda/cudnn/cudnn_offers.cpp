@@ -68,9 +68,11 @@ Support answers_rightly(std::int64_t engine, bool compiled, const ConvProblem& a
     return Support::no("x and w are of two half types, of which an engine read one as the other");
   if (a.direction == Direction::backward_weights && engine == 1 && (a.t > a.d || a.r > a.h || a.s > a.w))
     return Support::no("it read padding as pixels where a filter is longer than the image");
-  if (a.direction == Direction::backward_weights && engine == 1 && a.has_depth() &&
+  if (a.direction == Direction::backward_weights && engine == 1 &&
+      (a.has_depth() || (a.h == 1 && a.r == 1)) &&
       (a.pad_front != a.pad_back || a.pad_top != a.pad_bottom || a.pad_left != a.pad_right))
-    return Support::no("it read padding as pixels in three dimensions where two sides' padding differs");
+    return Support::no(
+        "it read padding as pixels in three dimensions, and in one, where two sides' padding differs");
   if (a.direction == Direction::backward_weights && engine == 47 && a.dtype.x == DType::bf16)
     return Support::no("it sums in less than fp32, which its notes say of fp16 alone");
   if (a.direction != Direction::forward) return Support::yes();

@@ -142,6 +142,29 @@ TEST_F(CudnnGraphs, DepthwiseFiltersLongerThanTheImageHaveNoGradientOfWeights) {
   EXPECT_EQ(reason("5").find("longer than the image"), std::string::npos) << reason("5");
 }
 
+// One channel is depthwise, too: two sweeps on an H200 died whose problems had such a layer, of those that
+// had none, none did.
+TEST_F(CudnnGraphs, FiltersOfOneChannelLongerThanTheImageHaveNoGradientOfWeights) {
+  const auto reason = [](const char* height) {
+    return cudnn()
+        ->supports(parse_problem("mb2ic1ih" + std::string(height) +
+                                 "iw23oc1kh11kw3sh2sw5ph3pw1 dtype=bf16 dir=bwd_w"),
+                   {})
+        .reason();
+  };
+  EXPECT_NE(reason("7").find("longer than the image"), std::string::npos) << reason("7");
+  EXPECT_EQ(reason("11").find("longer than the image"), std::string::npos) << reason("11");
+}
+
+// Of a row whose two ends have other paddings engine 1 answered -7 for -14, on an H200.
+TEST_F(CudnnGraphs, WeightsOfARowWithUnequalEndsLeaveEngine1Out) {
+  const auto has = [&](const char* shape) {
+    return engines(std::string(shape) + " bias=0 dir=bwd_w dtype=f16", kLast).contains(1);
+  };
+  EXPECT_TRUE(has("mb1ic180ih1iw31oc2kh1kw11ph0pw6"));
+  EXPECT_FALSE(has("mb1ic180ih1iw31oc2kh1kw11ph0pw6 pad_right=4"));
+}
+
 // Engine 1 answered wrongly for a filter of 11 columns over images of 1 and of 4: it is left out there.
 TEST_F(CudnnGraphs, WeightsOfFiltersLongerThanTheImageLeaveEngine1Out) {
   const auto has = [&](const char* shape) {
