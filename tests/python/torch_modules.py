@@ -1,6 +1,6 @@
 """PyTorch's own tests of modules, with ours in place of its convolutions: those of torch.testing in double with gradcheck and
-gradgradcheck, the same in float32, which our kernels compute, and its samples of modules. Not collected with the other
-tests, as torch_samples.py is not: test_torch_rules.py runs both."""
+gradgradcheck, the same in float32, which our kernels compute, gradients too, and its samples of modules. Not collected with
+the other tests, as torch_samples.py is not: test_torch_rules.py runs both."""
 
 import copy
 import types
@@ -10,6 +10,8 @@ from torch_support import assert_near, torch
 
 import convtune.nn
 import convtune.torch
+from convtune.torch import backward
+from convtune.torch.run import Planned
 
 theirs = pytest.importorskip("torch.testing._internal.common_nn")
 samples = pytest.importorskip("torch.testing._internal.common_modules")
@@ -30,6 +32,26 @@ def asked():
 
 
 ASKED = asked()
+
+
+@pytest.fixture(autouse=True)
+def gradients(monkeypatch):
+    """Whether each gradient that was asked for was ours: all are that we compute, where else only proven ones would be."""
+    found, planned = [], backward._planned
+
+    def plan(problem, how, index):
+        try:
+            return Planned(convtune.Convolution(problem, "cpu", "ours"), problem, axes=how.axes)
+        except convtune.Unsupported:
+            return Planned(None, problem, axes=how.axes)
+
+    def noted(*words):
+        found.append(planned(*words))
+        return found[-1]
+
+    monkeypatch.setattr(backward, "_plan", plan)
+    monkeypatch.setattr(backward, "_planned", noted)
+    return found
 
 
 class Case(theirs.NNTestCase):
@@ -73,7 +95,7 @@ class InFloat(theirs.NewModuleTest):
 @pytest.mark.parametrize("dtype", [torch.double, torch.float])
 @pytest.mark.parametrize("name", ASKED)
 @pytest.mark.filterwarnings("ignore")
-def test_modules(name, dtype, monkeypatch):
+def test_modules(name, dtype, monkeypatch, gradients):
     words, made = dict(ASKED[name]), []
     for one in ("cpp_constructor_args", "cpp_var_map", "decorator"):
         words.pop(one, None)
@@ -90,6 +112,7 @@ def test_modules(name, dtype, monkeypatch):
     torch.manual_seed(0)
     kind(constructor=noted, **words)(Case())
     assert made and all(type(one) in OURS.values() for one in made)
+    assert any(gradients) == (dtype is torch.float)
 
 
 def test_every_kind_is_among_them():
@@ -100,7 +123,7 @@ def test_every_kind_is_among_them():
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("name", OURS)
 @pytest.mark.filterwarnings("ignore")
-def test_samples_of_modules(name, training):
+def test_samples_of_modules(name, training, gradients):
     info = next(one for one in samples.module_db if one.module_cls is getattr(torch.nn, name))
     inputs = info.module_inputs_func(info, device="cpu", dtype=torch.float32, requires_grad=True, training=training)
     for one in inputs:
@@ -123,4 +146,4 @@ def test_samples_of_modules(name, training):
                 assert_near(left, right)
         if one.reference_fn is not None:
             assert_near(ours(x), one.reference_fn(ours, x))
-    assert len(inputs) >= 2
+    assert len(inputs) >= 2 and any(gradients)
