@@ -30,8 +30,14 @@ ConvProblem along_a_row(ConvProblem problem, bool all) {
   return problem;
 }
 
-// One that has a depth, runs in the direction, and that the algorithm supports, where these are asked for:
-// some take one shape in thousands, and one in a hundred that is like a built-in case.
+// Tells whether it has the depth and the direction that are asked for.
+bool is_asked_for(const ConvProblem& problem, const VerifyOptions& options) {
+  return (!options.depth || problem.has_depth()) &&
+         (!options.direction || problem.direction == *options.direction);
+}
+
+// One that is asked for, and that the algorithm supports, if there is such a one: some take one shape in
+// thousands, and one in a hundred that is like a built-in case.
 ConvProblem draw_problem(std::uint64_t seed, std::uint64_t index, const SweptDevice& on,
                          const VerifyOptions& options) {
   ConvProblem drawn;
@@ -45,8 +51,7 @@ ConvProblem draw_problem(std::uint64_t seed, std::uint64_t index, const SweptDev
     if (options.dtype) drawn.dtype = *options.dtype;
     if (options.layout) drawn.layout = *options.layout;
     drawn = resolve(drawn, on.of_f32);
-    if (options.depth && !drawn.has_depth()) continue;
-    if (options.direction && drawn.direction != *options.direction) continue;
+    if (!is_asked_for(drawn, options)) continue;
     if (options.row) drawn = along_a_row(drawn, random_bits(bits, index) % 2 == 0);
     if (options.algorithm.empty() ||
         find_algorithm(on.info.device.kind, options.algorithm).supports(drawn, on.info))
@@ -100,6 +105,7 @@ Draw draw(std::uint64_t seed, std::uint64_t index, const SweptDevice& on, const 
           StallWatch& stalls) {
   stalls.doing(index, fmt::format("a problem that {} supports", options.algorithm));
   Draw drawn{draw_problem(seed, index, on, options), {}};
+  if (!is_asked_for(drawn.problem, options)) return drawn;
   const std::string problem = to_string(drawn.problem);
   stalls.doing(index, fmt::format("a list of the algorithms that run {}", problem));
   const std::uint64_t vendor_every =

@@ -101,6 +101,24 @@ TEST(Sweep, DrawsOneDirectionAloneInEveryDimension) {
     }
 }
 
+// Never one of another kind in its place, whose answer would be told as that of one asked for.
+TEST(Sweep, ChecksNothingWhereAnAlgorithmHasNoneOfTheKind) {
+  const DeviceInfo device = device_of(kH100);
+  for (const Algorithm* algorithm : algorithms(Device::Kind::cuda))
+    for (const bool depth : {false, true}) {
+      if (algorithm->vendor()) continue;
+      VerifyOptions options;
+      options.algorithm = algorithm->name(), options.depth = depth;
+      if (!depth) options.direction = Direction::backward_weights;
+      for (std::uint64_t i = 0; i < 6; ++i) {
+        const Draw one = drawn(i, {device, Precision::tf32, false}, options);
+        if (one.chosen.empty()) continue;
+        EXPECT_TRUE(depth ? one.problem.has_depth() : one.problem.direction == *options.direction)
+            << options.algorithm << " runs " << to_string(one.problem);
+      }
+    }
+}
+
 TEST(Sweep, NamesWhyAnAlgorithmCannot) {
   const DeviceInfo device = device_of(kH100);
   VerifyOptions options;
