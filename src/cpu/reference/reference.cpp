@@ -107,8 +107,8 @@ class ReferenceExecutable final : public Executable {
           const double value = epilogue(a, sums[i], bias, residual);
           if (a.snake != Snake::after) store(a.dtype.y, tensors.y, at, value);
           if (a.snake == Snake::none) continue;
-          const auto number = [&](int64_t row) {
-            return static_cast<double>(w[a.weight_elements() + row * a.k + k]);
+          const auto number = [&](int64_t which) {
+            return static_cast<double>(w[a.weight_elements() + which * a.k + k]);
           };
           const int64_t behind = a.snake == Snake::beside ? a.residual_elements() : 0;
           store(a.dtype.y, tensors.y, at + behind, snaked(a, value, number(1), number(2)));
