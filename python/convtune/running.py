@@ -70,7 +70,9 @@ def read_weights(problem: Problem, w: Any, bias: Any, like: Array | None) -> Any
         return weights, None
     biases = arrays.read(bias, "bias", TYPES[type_of_bias], like or weights)
     channels, result = (problem.c, "dx") if problem.direction == "bwd_d" else (problem.k, "y")
-    if biases.shape != (channels,):
+    if problem.snake != "none" and biases.shape != (3, channels):
+        raise InvalidArgument(f"bias has the shape {biases.shape}; it must be (3, {channels}): biases, alphas and scales of {result}")
+    if problem.snake == "none" and biases.shape != (channels,):
         raise InvalidArgument(f"bias has the shape {biases.shape}; it must be ({channels},), one a channel of {result}")
     return weights, biases
 
@@ -80,8 +82,8 @@ def _kind(value: Any) -> str:
 
 
 def pack(convolution: Convolution, w: Any, bias: Any = None) -> PackedWeights:
-    """Reorders w [K][C/groups][T][R][S] and bias [K] ([C] for bwd_d) for the convolution's kernel; again when they change. On a GPU the
-    work is queued on the library's current stream. Raises InvalidArgument with the numbers."""
+    """Reorders w [K][C/groups][T][R][S] and bias [K] ([C] for bwd_d; [3][K] or [3][C] with a Snake: biases, alphas and scales) for the
+    convolution's kernel; again when they change. On a GPU the work is queued on the library's current stream. Raises InvalidArgument with the numbers."""
     if convolution.problem.direction == "bwd_w":
         raise InvalidArgument(f"{convolution.problem} reads no weights: there is nothing to pack")
     weights, biases = read_weights(convolution.problem, w, bias, None)
@@ -155,13 +157,13 @@ def run(
     apart from x; it may be the residual itself. It has no gradients: those are conv2d's. On a GPU the work is queued on
     the library's current stream: the one that packed the weights, or one that the caller has made wait for it. Where the
     problem has no depth, tensors may have one of a single plane, as 3-D code does, and where it has one row none of that,
-    as 1-D code: y has the axes of x. `cache` and `cache_out` are conv3d's, of a problem with so many frames of it. Raises
+    as 1-D code: y has the axes of x, and twice its images with snake="beside". `cache` and `cache_out` are conv3d's, of a problem with so many frames of it. Raises
     InvalidArgument with the numbers."""
     problem = convolution.problem
     _check(convolution, "fwd", weights)
     type_of_x, _, type_of_y, _ = problem.dtypes
     image = _read(convolution, x, "x", type_of_x, problem.input_shape)
-    shape = with_axes(problem, convolution.output_shape, len(image.shape) - 2)
+    shape = (problem.stored_images, *with_axes(problem, convolution.output_shape, len(image.shape) - 2)[1:])
     if (cache is not None) != (problem.cache > 0):
         raise InvalidArgument(f"{problem} has {problem.cache} frames of a cache, and cache is {_kind(cache)}")
     more, apart = {}, [(image, "x")]
@@ -205,7 +207,7 @@ def backward_data(
     _check(convolution, "bwd_d", weights)
     type_of_x, _, type_of_y, _ = problem.dtypes
     gradient = _read(convolution, dy, "dy", type_of_y, convolution.output_shape)
-    shape = with_axes(problem, problem.input_shape, len(gradient.shape) - 2)
+    shape = (problem.stored_images, *with_axes(problem, problem.input_shape, len(gradient.shape) - 2)[1:])
     if (residual is not None) != problem.residual:
         raise InvalidArgument(
             f"{problem} has {'a' if problem.residual else 'no'} residual, and residual is {_kind(residual)}"
