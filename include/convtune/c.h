@@ -201,10 +201,11 @@ CONVTUNE_API convtune_status convtune_explain(const convtune_convolution* convol
  * The same bytes do for every convolution of this process with an equal plan_json, or with an equal
  * packed_order in it that is not empty; nobody can check that they are given to one. Of the order "krsc" they
  * are the filter itself, channels last ([K][R][S][C/groups]): whoever has it so packs nothing. Pointers are
- * device pointers; w: [K][C/groups][R][S], bias: [K] or null where the problem has none. All need the
- * alignment of their elements only, but a CPU stores y fastest where it begins at a multiple of 64 bytes; y
- * must not overlap x, w and bias; a batch of 0 reads nothing. `stream` is a CUstream, or null; work is queued
- * and nothing waits. */
+ * device pointers; w: [K][C/groups][R][S], bias: [K] or null where the problem has none. With a Snake bias is
+ * [3][K], biases, alphas and scales, and beside the sums y has twice the images. All need the alignment of
+ * their elements only, but a CPU stores y fastest where it begins at a multiple of 64 bytes; y must not
+ * overlap x, w and bias; a batch of 0 reads nothing. `stream` is a CUstream, or null; work is queued and
+ * nothing waits. */
 CONVTUNE_API size_t convtune_packed_bytes(const convtune_convolution* convolution); /* null: 0 */
 CONVTUNE_API convtune_status convtune_pack(const convtune_convolution* convolution, const void* w,
                                            const void* bias, void* packed, void* stream);

@@ -102,9 +102,9 @@ class Convolution:
         self.packed_bytes = _library.library.convtune_packed_bytes(handle)
 
     def pack_raw(self, w: int, bias: int, packed: int, stream: int = 0) -> None:
-        """Queues the packing of weights [K][C/groups][T][R][S] and bias [K] (0 where there is none), both of the
-        problem's types and contiguous on the device, into `packed_bytes` of memory there, aligned to 256 bytes (64 on a
-        CPU)."""
+        """Queues the packing of weights [K][C/groups][T][R][S] and bias [K] (0 where there is none; [3][K] with a Snake), both
+        of the problem's types and contiguous on the device, into `packed_bytes` of memory there, aligned to 256 bytes (64
+        on a CPU)."""
         status = _pack(self._handle, w, bias, packed, stream)
         if status:
             fail(status)

@@ -237,7 +237,7 @@ class Problem:
     @cached_property
     def output_shape(self) -> tuple[int, ...]:
         """The shape of y in the order of the layout: (n, k, p, q), or (n, p, q, k); with z before p where there is a
-        depth."""
+        depth. What is stored has `stored_images` of them."""
         return self._ordered(self.k, *self.output_size)
 
     @property

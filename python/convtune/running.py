@@ -71,7 +71,9 @@ def read_weights(problem: Problem, w: Any, bias: Any, like: Array | None) -> Any
     biases = arrays.read(bias, "bias", TYPES[type_of_bias], like or weights)
     channels, result = (problem.c, "dx") if problem.direction == "bwd_d" else (problem.k, "y")
     if problem.snake != "none" and biases.shape != (3, channels):
-        raise InvalidArgument(f"bias has the shape {biases.shape}; it must be (3, {channels}): biases, alphas and scales of {result}")
+        raise InvalidArgument(
+            f"bias has the shape {biases.shape}; it must be (3, {channels}): biases, alphas and scales of {result}"
+        )
     if problem.snake == "none" and biases.shape != (channels,):
         raise InvalidArgument(f"bias has the shape {biases.shape}; it must be ({channels},), one a channel of {result}")
     return weights, biases
@@ -82,8 +84,9 @@ def _kind(value: Any) -> str:
 
 
 def pack(convolution: Convolution, w: Any, bias: Any = None) -> PackedWeights:
-    """Reorders w [K][C/groups][T][R][S] and bias [K] ([C] for bwd_d; [3][K] or [3][C] with a Snake: biases, alphas and scales) for the
-    convolution's kernel; again when they change. On a GPU the work is queued on the library's current stream. Raises InvalidArgument with the numbers."""
+    """Reorders w [K][C/groups][T][R][S] and bias [K] ([C] for bwd_d) for the convolution's kernel; again when they change.
+    With a Snake, bias is [3][K] or [3][C]: biases, alphas and scales. On a GPU the work is queued on the library's current
+    stream. Raises InvalidArgument with the numbers."""
     if convolution.problem.direction == "bwd_w":
         raise InvalidArgument(f"{convolution.problem} reads no weights: there is nothing to pack")
     weights, biases = read_weights(convolution.problem, w, bias, None)
@@ -157,8 +160,8 @@ def run(
     apart from x; it may be the residual itself. It has no gradients: those are conv2d's. On a GPU the work is queued on
     the library's current stream: the one that packed the weights, or one that the caller has made wait for it. Where the
     problem has no depth, tensors may have one of a single plane, as 3-D code does, and where it has one row none of that,
-    as 1-D code: y has the axes of x, and twice its images with snake="beside". `cache` and `cache_out` are conv3d's, of a problem with so many frames of it. Raises
-    InvalidArgument with the numbers."""
+    as 1-D code: y has the axes of x; with snake="beside" it has twice the images. `cache` and `cache_out` are conv3d's, of a
+    problem with so many frames of it. Raises InvalidArgument with the numbers."""
     problem = convolution.problem
     _check(convolution, "fwd", weights)
     type_of_x, _, type_of_y, _ = problem.dtypes

@@ -1,7 +1,8 @@
 // Snakes behind sums: of what is stored and beside it, where blocks share sums and where not, with residuals,
-// between each other, rounded once and eagerly, at any place in memory.
+// between each other, rounded once and eagerly, in rows that begin anywhere.
 #include <gtest/gtest.h>
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "kernel_expectations.h"
 #include "measure/test_data.h"
 #include "plan/algorithms.h"
+#include "problem/random_problem.h"
 #include "stand_ins.h"
 
 namespace convtune::snakes_test {
@@ -36,7 +38,11 @@ const std::vector<Case> kCases = {
     {"mb1ic32ih1iw160oc64kh1kw16sh1sw8ph0pw4 dir=bwd_d bias=1 residual=1",
      "consumers=1 row_blocks=1 filters=64 channels=64 stages=4 ping_pong=0 cluster=1 split=2"},
     {"mb1ic64ih1iw70oc72kh1kw7ph0pw3 rounding=eager",
-     "consumers=1 row_blocks=1 filters=80 channels=64 stages=3 ping_pong=0 cluster=1 split=4"}};
+     "consumers=1 row_blocks=1 filters=80 channels=64 stages=3 ping_pong=0 cluster=1 split=4"},
+    {"mb2g2ic128ih5iw7oc128kh3ph1 residual=1",
+     "consumers=2 row_blocks=2 filters=64 channels=64 stages=2 ping_pong=0 cluster=1 split=1"},
+    {"mb2ic64ih5iw7oc72kh3ph1 residual=1",  // of a kernel for more images
+     "consumers=1 row_blocks=1 filters=80 channels=64 stages=3 ping_pong=0 cluster=1 split=1 most_images=5"}};
 
 TEST(SnakesBehindSums, AreThoseOfTheOracle) {
   Backend& gpu = cuda::backend({Device::Kind::cuda, 0});
@@ -75,6 +81,28 @@ TEST(SnakesBehindSums, AreOfOneKernelAndOfTheReference) {
           EXPECT_FALSE(one->supports(parse_problem(line), info)) << one->name() << " " << line;
         }
       }
+}
+
+// As above, by problems that each of them takes without one.
+TEST(SnakesBehindSums, AreRefusedWhateverElseTheProblemHas) {
+  std::set<std::string_view> able;
+  for (const auto kind : {Device::Kind::cuda, Device::Kind::cpu}) {
+    const DeviceInfo& info = backend({kind, 0}).info();
+    for (std::uint64_t index = 0; index < 300; ++index) {
+      ConvProblem problem = random_problem_of_any_kind(29, index);
+      if (problem.direction == Direction::backward_weights) continue;
+      problem.bias = true, problem.activation = Activation::none, problem.alpha = problem.beta = 0;
+      for (const Algorithm* one : algorithms(kind)) {
+        if (one->name() == "implicit_gemm_half_sm90" || one->name() == "reference") continue;
+        if (index < 60 && one->supports(problem, info)) able.insert(one->name());
+        ConvProblem snaked = problem;
+        snaked.snake = index % 2 == 0 ? Snake::after : Snake::beside;
+        validate(snaked);
+        EXPECT_FALSE(one->supports(snaked, info)) << one->name() << " " << to_string(snaked);
+      }
+    }
+  }
+  EXPECT_GT(able.size(), 5U);
 }
 
 TEST(SnakesBehindSums, AreOfRowsThatComeLastAndWithoutBareOutputs) {

@@ -131,6 +131,41 @@ def test_conv2d_of_every_type_and_epilogue(activation, dtype, digits, with_resid
     numpy.testing.assert_allclose(y.astype(float), expected, rtol=digits, atol=1e-7)
 
 
+def test_snakes_behind_sums():
+    """In the place of the sums or behind them, with three rows of numbers beside the weights; nothing else is taken for them."""
+    for direction, layout, rounding in itertools.product(("fwd", "bwd_d"), ("nchw", "nhwc"), ("once", "eager")):
+        plain = PROBLEM.replace(direction=direction, layout=layout, bias=True, residual=True, rounding=rounding)
+        shapes = plain.input_shape, plain.output_shape
+        given, result = shapes if direction == "fwd" else reversed(shapes)
+        channels = plain.k if direction == "fwd" else plain.c
+        x, w, residual = whole(given, 1), whole(plain.weight_shape, 2), whole(result, 3)
+        numbers = numpy.stack([whole(channels, 4), whole(channels, 5) / 2, whole(channels, 6) / 4])
+        numbers[1, 0] = 0  # a Snake that changes nothing
+        run = convtune.run if direction == "fwd" else convtune.backward_data
+
+        def of(problem, bias, out=None):
+            conv = planned(problem)
+            return run(conv, x, convtune.pack(conv, w, bias), out=out, residual=residual)
+
+        sums = of(plain, numbers[0])
+        alpha, scale = (row.reshape((-1, 1, 1) if layout == "nchw" else -1) for row in numbers[1:])
+        snaked = sums + scale * numpy.sin(alpha.astype(float) * sums) ** 2
+        numpy.testing.assert_allclose(of(plain.replace(snake="after"), numbers), snaked, rtol=1e-6, atol=1e-6)
+        both = of(plain.replace(snake="beside"), numbers)
+        numpy.testing.assert_array_equal(both[:2], sums)
+        numpy.testing.assert_allclose(both[2:], snaked, rtol=1e-6, atol=1e-6)
+        beside = planned(plain.replace(snake="beside"))
+        with pytest.raises(convtune.InvalidArgument, match=rf"must be \(3, {channels}\): biases, alphas and scales"):
+            convtune.pack(beside, w, numbers[0])
+        with pytest.raises(convtune.InvalidArgument, match=r"out has the shape .*must be \(4, "):
+            of(beside.problem, numbers, out=numpy.empty_like(sums))
+        of_sums = planned(plain)
+        with pytest.raises(convtune.InvalidArgument, match=r"bias has the shape \(3, "):
+            convtune.pack(of_sums, w, numbers)
+        with pytest.raises(convtune.InvalidArgument, match="the weights were packed for"):
+            run(beside, x, convtune.pack(of_sums, w, numbers[0]), residual=residual)
+
+
 def test_types_that_are_mixed():
     problem = PROBLEM.replace(dtype="f16:f32:f32:f16")
     conv = planned(problem)

@@ -27,6 +27,8 @@ TEST(Abilities, AsTheyStandAreForward2dOfF32) {
   EXPECT_EQ(refused(standard, "id1ih9iw9kd1kh3kw3"), "accepted");
   EXPECT_EQ(refused(standard, " act=silu"), "its activations are none, relu, not silu");
   EXPECT_EQ(refused(standard, " residual=1"), "it adds no residual");
+  EXPECT_EQ(refused(standard, " snake=after"), "it has no snake behind its sums");
+  EXPECT_EQ(refused({.snake = true}, " snake=beside"), "accepted");
 }
 
 TEST(Abilities, TypesMayBeSeveralAlikeOrMixed) {
