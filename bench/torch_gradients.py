@@ -2,7 +2,7 @@
 
     python bench/torch_gradients.py --suite training --json found.json
     python bench/torch_gradients.py --lines FILE --plans FILE    # other plans of ours, too: "problem | algorithm | config"
-    python bench/torch_gradients.py --suite training --bits 20 --against found.json
+    python bench/torch_gradients.py --suite training --bits 20 --against found.json    # with --ours: no way of PyTorch's
 
 A row is a line of a suite (cases/); forward problems are taken, too, beside PyTorch's convolution. Ours is what plan()
 answers, a record's or the first guess, with the packing of weights; PyTorch's is the faster of cudnn.benchmark on and off.
@@ -193,7 +193,7 @@ def measure(row, ours, machine, options):
     for name, convolution in ours:
         ways.append(Way(name, None, failure=convolution) if isinstance(convolution, str) else Way(name, row.ours(convolution)))
     theirs = row.theirs()
-    if row.even:
+    if row.even and not options.ours:
         for name, deterministic in ((FREE, False), (SURE, True)) if problem.direction != "fwd" else ((FREE, False),):
             for benchmark in (True, False):
                 ways.append(Way(f"{name}{'' if benchmark else ', no benchmark'}", with_settings(theirs, benchmark, deterministic)))
@@ -265,6 +265,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=0.3, help="measuring time of a row")
     parser.add_argument("--bits", type=int, default=0, help="runs whose bits are compared")
     parser.add_argument("--against", type=Path, help="another process's --json, whose bits are compared")
+    parser.add_argument("--ours", action="store_true", help="no way of PyTorch's")
     parser.add_argument("--deadline", type=float, default=math.inf, help="seconds behind which rows are left out")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()

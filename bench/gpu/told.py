@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What the scripts of this folder found, in few lines: told.py models DIR, told.py training FILE, told.py first FILE, told.py profile FILE."""
+"""What the scripts of this folder found, in few lines: told.py models DIR, told.py training FILE, told.py first FILE, told.py profile FILE,
+told.py suites DIR."""
 
 import json
 import sys
@@ -122,8 +123,14 @@ def profile(file):
         print("; ".join(f"{took:.2f} {name[-60:]}" for name, took in rows))
 
 
+def suites(folder):
+    from suites import told
+
+    told(folder)
+
+
 if __name__ == "__main__":
     try:
-        {"models": models, "training": training, "first": first, "profile": profile}[sys.argv[1]](sys.argv[2])
+        {"models": models, "training": training, "first": first, "profile": profile, "suites": suites}[sys.argv[1]](sys.argv[2])
     except (OSError, ValueError) as why:
         sys.exit(f"told: {why}")
