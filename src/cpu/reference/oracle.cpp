@@ -58,15 +58,23 @@ Tap tap_of(const ConvProblem& a, int64_t offset) {
           offset / a.s % a.r, offset % a.s};
 }
 
-// The input that tap `tap` meets at output `at`: may lie outside.
-Place input_of(const ConvProblem& a, const Place& at, const Tap& tap) {
-  return {at.n, tap.k / (a.k / a.groups) * (a.c / a.groups) + tap.c,
-          at.d * a.stride_d + tap.t * a.dilation_d - a.pad_front,
-          at.h * a.stride_h + tap.r * a.dilation_h - a.pad_top,
-          at.w * a.stride_w + tap.s * a.dilation_w - a.pad_left};
+// The input along one axis that tap `tap` of output `y` lies on, or a number below 0 where it lies outside.
+int64_t input_on(int64_t y, int64_t tap, int64_t stride, int64_t dilation, int64_t padding, int64_t size) {
+  const int64_t x = y * stride + tap * dilation - padding;
+  return x < size ? x : -1;
 }
-bool is_inside(const ConvProblem& a, const Place& x) {
-  return x.d >= 0 && x.d < a.d && x.h >= 0 && x.h < a.h && x.w >= 0 && x.w < a.w;
+// The output along one axis whose window's tap `tap` lies on `x`, or -1.
+int64_t output_on(int64_t x, int64_t tap, int64_t stride, int64_t dilation, int64_t padding, int64_t size) {
+  const int64_t distance = x + padding - tap * dilation;
+  return distance >= 0 && distance % stride == 0 && distance / stride < size ? distance / stride : -1;
+}
+
+// visit(i, on(i)) for each i of one axis that lies on something. What lies beside an image along an axis is
+// left with all that follows from it: a filter as large as the image meets one element of 20,000.
+template <class On, class Visit>
+void along(int64_t count, On&& on, Visit&& visit) {
+  for (int64_t i = 0; i < count; ++i)
+    if (const int64_t at = on(i); at >= 0) visit(i, at);
 }
 
 // A sum and the sum of its terms' magnitudes.
@@ -79,67 +87,72 @@ struct Sum {
   void add_product(float one, float other) { add(static_cast<double>(one) * static_cast<double>(other)); }
 };
 
-template <class Visit>
-void for_each_position(const ConvProblem& a, Visit&& visit) {
-  for (int64_t t = 0; t < a.t; ++t)
-    for (int64_t r = 0; r < a.r; ++r)
-      for (int64_t s = 0; s < a.s; ++s) visit(t, r, s);
-}
-
 Sum forward(const ConvProblem& a, const HostValues& values, const Place& y) {
+  const int64_t channels = a.c / a.groups, group = y.c / (a.k / a.groups);
+  const auto d_of = [&](int64_t t) { return input_on(y.d, t, a.stride_d, a.dilation_d, a.pad_front, a.d); };
+  const auto h_of = [&](int64_t r) { return input_on(y.h, r, a.stride_h, a.dilation_h, a.pad_top, a.h); };
+  const auto w_of = [&](int64_t s) { return input_on(y.w, s, a.stride_w, a.dilation_w, a.pad_left, a.w); };
   Sum sum;
-  for (int64_t c = 0; c < a.c / a.groups; ++c)
-    for_each_position(a, [&](int64_t t, int64_t r, int64_t s) {
-      const Tap tap{y.c, c, t, r, s};
-      if (const Place x = input_of(a, y, tap); is_inside(a, x))
-        sum.add_product(values.x[input_shape(a).offset(x)], values.w[offset_of(a, tap)]);
+  for (int64_t c = 0; c < channels; ++c)
+    along(a.t, d_of, [&](int64_t t, int64_t d) {
+      along(a.r, h_of, [&](int64_t r, int64_t h) {
+        along(a.s, w_of, [&](int64_t s, int64_t w) {
+          const Place x{y.n, group * channels + c, d, h, w};
+          sum.add_product(values.x[input_shape(a).offset(x)], values.w[offset_of(a, {y.c, c, t, r, s})]);
+        });
+      });
     });
   return sum;
-}
-
-// The output along one axis whose window's tap `tap` lies on `x`, or -1.
-int64_t output_on(int64_t x, int64_t tap, int64_t stride, int64_t dilation, int64_t padding, int64_t size) {
-  const int64_t distance = x + padding - tap * dilation;
-  return distance >= 0 && distance % stride == 0 && distance / stride < size ? distance / stride : -1;
 }
 
 Sum backward_data(const ConvProblem& a, const HostValues& values, const Place& x) {
   const Shape out = output_shape(a);
   const int64_t filters = a.k / a.groups, channels = a.c / a.groups, group = x.c / channels;
+  const auto d_of = [&](int64_t t) {
+    return output_on(x.d, t, a.stride_d, a.dilation_d, a.pad_front, out.d);
+  };
+  const auto h_of = [&](int64_t r) { return output_on(x.h, r, a.stride_h, a.dilation_h, a.pad_top, out.h); };
+  const auto w_of = [&](int64_t s) { return output_on(x.w, s, a.stride_w, a.dilation_w, a.pad_left, out.w); };
   Sum sum;
   for (int64_t k = group * filters; k < (group + 1) * filters; ++k)
-    for_each_position(a, [&](int64_t t, int64_t r, int64_t s) {
-      const Place y{x.n, k, output_on(x.d, t, a.stride_d, a.dilation_d, a.pad_front, out.d),
-                    output_on(x.h, r, a.stride_h, a.dilation_h, a.pad_top, out.h),
-                    output_on(x.w, s, a.stride_w, a.dilation_w, a.pad_left, out.w)};
-      if (y.d >= 0 && y.h >= 0 && y.w >= 0)
-        sum.add_product(values.dy[out.offset(y)], values.w[offset_of(a, {k, x.c % channels, t, r, s})]);
+    along(a.t, d_of, [&](int64_t t, int64_t d) {
+      along(a.r, h_of, [&](int64_t r, int64_t h) {
+        along(a.s, w_of, [&](int64_t s, int64_t w) {
+          sum.add_product(values.dy[out.offset({x.n, k, d, h, w})],
+                          values.w[offset_of(a, {k, x.c % channels, t, r, s})]);
+        });
+      });
     });
   return sum;
 }
 
-template <class Visit>
-void for_each_output(const ConvProblem& a, int64_t k, Visit&& visit) {
-  const Shape out = output_shape(a);
-  for (int64_t n = 0; n < a.n; ++n)
-    for (int64_t d = 0; d < out.d; ++d)
-      for (int64_t h = 0; h < out.h; ++h)
-        for (int64_t w = 0; w < out.w; ++w) visit(Place{n, k, d, h, w});
-}
-
 Sum backward_weights(const ConvProblem& a, const HostValues& values, const Tap& tap) {
+  const Shape in = input_shape(a), out = output_shape(a);
+  const int64_t channel = tap.k / (a.k / a.groups) * (a.c / a.groups) + tap.c;
+  const auto d_of = [&](int64_t z) { return input_on(z, tap.t, a.stride_d, a.dilation_d, a.pad_front, a.d); };
+  const auto h_of = [&](int64_t p) { return input_on(p, tap.r, a.stride_h, a.dilation_h, a.pad_top, a.h); };
+  const auto w_of = [&](int64_t q) { return input_on(q, tap.s, a.stride_w, a.dilation_w, a.pad_left, a.w); };
   Sum sum;
-  for_each_output(a, tap.k, [&](const Place& y) {
-    if (const Place x = input_of(a, y, tap); is_inside(a, x))
-      sum.add_product(values.x[input_shape(a).offset(x)], values.dy[output_shape(a).offset(y)]);
-  });
+  for (int64_t n = 0; n < a.n; ++n)
+    along(out.d, d_of, [&](int64_t z, int64_t d) {
+      along(out.h, h_of, [&](int64_t p, int64_t h) {
+        along(out.w, w_of, [&](int64_t q, int64_t w) {
+          sum.add_product(values.x[in.offset({n, channel, d, h, w})],
+                          values.dy[out.offset({n, tap.k, z, p, q})]);
+        });
+      });
+    });
   return sum;
 }
 
 Sum backward_bias(const ConvProblem& a, const HostValues& values, int64_t k) {
+  const Shape out = output_shape(a);
   Sum sum;
-  for_each_output(
-      a, k, [&](const Place& y) { sum.add(static_cast<double>(values.dy[output_shape(a).offset(y)])); });
+  for (int64_t n = 0; n < a.n; ++n)
+    for (int64_t d = 0; d < out.d; ++d)
+      for (int64_t h = 0; h < out.h; ++h)
+        for (int64_t w = 0; w < out.w; ++w)
+          sum.add(static_cast<double>(values.dy[out.offset({n, k, d, h, w})]));
   return sum;
 }
 

@@ -102,6 +102,21 @@ TEST(Reference, PaddingIsNeverMultiplied) {
   expect_output(problem, {{5}, {kInf, kInf, kInf, kNan, 2, kNan, kInf, -kInf, kInf}, {1}}, {11});
 }
 
+// Each element is one product of 40,000 taps, which are looked at line by line: one by one that is 3,200
+// million times for these two.
+TEST(Reference, LeavesLinesBesideTheImageAlone) {
+  constexpr std::int64_t kSize = 200;
+  ConvProblem gradient{.h = kSize, .w = kSize, .r = kSize, .s = kSize, .bias = false};
+  gradient.direction = Direction::backward_data;
+  ConvProblem layer{.r = kSize, .s = kSize, .bias = false};
+  layer.pad_top = layer.pad_left = layer.pad_bottom = layer.pad_right = kSize - 1;
+  const Floats w = small_integers(gradient, 3).w, one = {3};
+  for (std::int64_t i = 0; i < kSize * kSize; ++i) {
+    ASSERT_EQ(cpu::oracle(gradient, {.w = w.data(), .dy = one.data()}, i).value, 3 * w[i]);
+    ASSERT_EQ(cpu::oracle(layer, {.x = one.data(), .w = w.data()}, i).value, 3 * w[kSize * kSize - 1 - i]);
+  }
+}
+
 TEST(Reference, MagnitudeIsTheSumOfAbsoluteProducts) {
   ConvProblem problem{.h = 1, .w = 3, .s = 3, .activation = Activation::relu};
   const Floats x = {1, -2, 3}, w = {-4, 5, 6}, bias = {-7};
