@@ -3,7 +3,6 @@
 #include "cpu/base/parallel.h"
 
 #include <gtest/gtest.h>
-#include <omp.h>
 #include <rapidcheck/gtest.h>
 
 #include <array>
@@ -23,7 +22,6 @@
 #include "convtune/device.h"
 #include "convtune/error.h"
 #include "cpu/backend/cpu_backend.h"
-#include "cpu/base/openmp.h"
 #include "cpu/base/processors.h"
 
 namespace convtune::parallel_test {
@@ -221,66 +219,6 @@ TEST(ParallelFor, WorksInsideOfAnotherLoop) {
       });
   });
   EXPECT_TRUE(std::all_of(touched.begin(), touched.end(), [](const auto& times) { return times == 1; }));
-}
-
-// How often each index of a loop inside a region was touched, for each member of the outer team.
-// Static atomics: the region below must capture nothing, because ThreadSanitizer cannot see its fork.
-constexpr int kTeam = 3, kTasks = 200;
-std::array<std::array<std::atomic<int>, kTasks>, kTeam> inner_touched;
-
-TEST(ParallelFor, WorksInsideARegionOfTheCallers) {
-  for (auto& row : inner_touched)
-    for (auto& count : row) count = 0;  // where the test is repeated
-#pragma omp parallel num_threads(kTeam)
-  {
-    auto& row = inner_touched[static_cast<std::size_t>(omp_get_thread_num())];
-    parallel_for(2, kTasks, [&row](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) row[static_cast<std::size_t>(i)].fetch_add(1);
-    });
-  }
-  for (const auto& row : inner_touched)
-    for (const auto& count : row) ASSERT_EQ(count.load(), 1);
-}
-
-#if !defined(__SANITIZE_THREAD__)  // which cannot see OpenMP's fork and join
-TEST(ParallelFor, WorksInOpenMpsRegionsWhereTheProgramDoes) {
-  share_openmp_threads(true);
-  std::vector<std::atomic<int>> touched(1000);
-  std::atomic<int> in_regions = 0;
-  for (int threads = 1; threads <= 8; ++threads)
-    parallel_for(threads, 1000, [&](std::int64_t begin, std::int64_t end) {
-      if (omp_in_parallel()) ++in_regions;
-      for (std::int64_t i = begin; i < end; ++i) ++touched[static_cast<std::size_t>(i)];
-    });
-  share_openmp_threads(false);
-  EXPECT_TRUE(std::all_of(touched.begin(), touched.end(), [](const auto& times) { return times == 8; }));
-  EXPECT_EQ(in_regions > 0, omp_get_thread_limit() > 1);
-}
-
-#endif
-
-// Who waits long for a team's thread leaves the team alone: for 16 loops, and for twice as many the next
-// time, until regions were on time as often.
-TEST(TeamPatience, LeavesATeamThatIsLate) {
-  using namespace std::chrono_literals;
-  cpu::TeamPatience patience;
-  const auto left = [&] {
-    int loops = 0;
-    while (loops < 10'000 && patience.leaves()) ++loops;
-    return loops;
-  };
-  const auto late = 1ms + cpu::TeamPatience::kLate;
-  patience.ran(1ms, late - 1ns);
-  EXPECT_EQ(left(), 0);
-  for (int wanted = 16; wanted <= 4096; wanted *= 2) {
-    patience.ran(1ms, late);
-    EXPECT_EQ(left(), wanted);
-  }
-  patience.ran(0ms, 1s);
-  EXPECT_EQ(left(), 4096) << "the most";
-  for (int i = 0; i < 4096; ++i) patience.ran(1ms, 0ms);
-  patience.ran(1ms, late);
-  EXPECT_EQ(left(), 16);
 }
 
 // ---- On the program's threads ----
