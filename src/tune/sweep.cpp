@@ -18,6 +18,9 @@ namespace {
 // kernels be compiled for every so many: where nothing has to be compiled, every problem is checked.
 constexpr std::uint64_t kVendorEvery = 8, kVendorEveryOnGpu = 16, kCompiledEvery = 32;
 constexpr std::uint64_t kDraws = 1000;  // per problem for one algorithm
+// So many of those that could have a Snake have one: few, since one kernel alone and the oracle's algorithm
+// take it; of an algorithm that does, more.
+constexpr std::uint64_t kSnakeEvery = 32, kSnakeEveryOfOne = 4;
 
 // The problem along its rows: one row of each image, or all of them one behind another, so that some are
 // long.
@@ -34,6 +37,15 @@ ConvProblem along_a_row(ConvProblem problem, bool all) {
 bool is_asked_for(const ConvProblem& problem, const VerifyOptions& options) {
   return (!options.depth || problem.has_depth()) &&
          (!options.direction || problem.direction == *options.direction);
+}
+
+// The problem with a Snake in place of its activation, of either kind; channels last, as kernels store such,
+// unless a layout is asked for.
+ConvProblem with_snake(ConvProblem problem, bool beside, const VerifyOptions& options) {
+  if (!options.layout) problem.layout = Layout::nhwc;
+  problem.snake = beside ? Snake::beside : Snake::after;
+  problem.bias = true, problem.activation = Activation::none, problem.alpha = problem.beta = 0;
+  return problem;
 }
 
 // One that is asked for, and that the algorithm supports, if there is such a one: some take one shape in
@@ -53,9 +65,16 @@ ConvProblem draw_problem(std::uint64_t seed, std::uint64_t index, const SweptDev
     drawn = resolve(drawn, on.of_f32);
     if (!is_asked_for(drawn, options)) continue;
     if (options.row) drawn = along_a_row(drawn, random_bits(bits, index) % 2 == 0);
-    if (options.algorithm.empty() ||
-        find_algorithm(on.info.device.kind, options.algorithm).supports(drawn, on.info))
-      break;
+    const auto supports = [&](const ConvProblem& problem) {
+      return options.algorithm.empty() ||
+             find_algorithm(on.info.device.kind, options.algorithm).supports(problem, on.info);
+    };
+    const std::uint64_t snakes = random_bits(~bits, index);
+    if (drawn.direction != Direction::backward_weights &&
+        snakes % (options.algorithm.empty() ? kSnakeEvery : kSnakeEveryOfOne) == 0)
+      if (const ConvProblem snaked = with_snake(drawn, snakes / 64 % 2 == 0, options); supports(snaked))
+        return snaked;
+    if (supports(drawn)) break;
   }
   return drawn;
 }

@@ -2,12 +2,14 @@
 GPUs; here the reference stands for them, and a pair is PyTorch's, on the CPU."""
 
 import copy
+import logging
 
 import pytest
 from test_torch_snakes import chain, conv
 from torch_pairs import Leaky, Pair, Snake, Unit, kernels, rows  # noqa: F401  (a fixture)
 from torch_support import count, on_gpu, torch
 
+from convtune.errors import Error
 from convtune.problem import Problem
 from convtune.torch import backend, graphed  # noqa: F401  (they register the backend)
 from convtune.torch.graph import snaked
@@ -116,6 +118,20 @@ def test_without_a_kernel_they_stay(kernels, graphs):  # noqa: F811
     torch._dynamo.reset()
     _, y, theirs = compiled(chain("div"), rows(2, 8, 16))
     assert words(graphs[-1]) == ["none"] * 3 and is_near(y, theirs)
+
+
+def test_why_there_is_no_kernel_is_logged(monkeypatch, caplog):
+    def refused(line, index):
+        raise Error(f"no room for {line}\nand more lines")
+
+    class Wish:
+        text, index, chain = "cuda\tmb1 snake=after\tkernel\tstages=5", 0, None
+
+    monkeypatch.setattr(snaked, "planned", refused)
+    with caplog.at_level(logging.INFO, "convtune"):
+        assert snaked._planned(Wish()) == ""
+    assert [one.message.rpartition("stages=")[2] for one in caplog.records] == ["5", "4", "3"]
+    assert all("snake=after" in one.message and "and more" not in one.message for one in caplog.records)
 
 
 def test_numbers_that_change_are_seen(here):

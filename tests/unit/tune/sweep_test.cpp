@@ -102,6 +102,32 @@ TEST(Sweep, DrawsOneDirectionAloneInEveryDimension) {
 }
 
 // Never one of another kind in its place, whose answer would be told as that of one asked for.
+// How many of so many drawn problems have a Snake: in the place of the sum, and beside it.
+std::pair<int, int> snakes_of(std::uint64_t draws, const std::string& algorithm) {
+  const DeviceInfo device = device_of(kH100);
+  VerifyOptions options;
+  options.algorithm = algorithm;
+  std::pair<int, int> found;
+  for (std::uint64_t i = 0; i < draws; ++i) {
+    const Draw one = drawn(i, {device, Precision::tf32, false}, options);
+    EXPECT_NO_THROW(validate(one.problem)) << to_string(one.problem);
+    if (one.problem.snake == Snake::none) continue;
+    (one.problem.snake == Snake::after ? found.first : found.second) += 1;
+    EXPECT_TRUE(algorithm.empty() || one.chosen.size() == 1) << to_string(one.problem);
+  }
+  return found;
+}
+
+TEST(Sweep, DrawsSnakesWhereTheyAreTaken) {
+  const auto [after, beside] = snakes_of(64, "implicit_gemm_half_sm90");
+  EXPECT_GE(after, 4);
+  EXPECT_GE(beside, 4);
+  EXPECT_EQ(snakes_of(16, "direct_body_half_sm90"), std::pair(0, 0));
+  const auto [some, others] = snakes_of(256, "");
+  EXPECT_GE(some + others, 2);
+  EXPECT_LE(some + others, 20);
+}
+
 TEST(Sweep, ChecksNothingWhereAnAlgorithmHasNoneOfTheKind) {
   const DeviceInfo device = device_of(kH100);
   for (const Algorithm* algorithm : algorithms(Device::Kind::cuda))

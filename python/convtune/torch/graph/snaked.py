@@ -3,6 +3,7 @@ eps), of what is stored, or beside it where something else reads that, too: a st
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Sequence
@@ -28,6 +29,7 @@ from .patterns import Chain, Weights, aten, rewrite
 
 __all__ = ["SnakedChain", "SnakedFold", "rewrite_snaked", "snaked"]
 
+_log = logging.getLogger("convtune")
 _HALF = (torch.float16, torch.bfloat16)
 _FEWER_STAGES = 2  # that a config may have to give for a Snake's numbers
 
@@ -157,8 +159,8 @@ def _planned(wish: _Wish) -> str:
         try:
             if (planned_pair(line, wish.index) if isinstance(wish.chain, PairChain) else planned(line, wish.index).convolution) is not None:
                 return line
-        except Error:
-            pass
+        except Error as why:
+            _log.info("no kernel does this with its Snake: %s: %s", line.replace("\t", " "), str(why).splitlines()[0])
         line = re.sub(r"\bstages=(\d+)", lambda found: f"stages={int(found[1]) - 1}", line)
     return ""
 
