@@ -62,8 +62,8 @@ def gradients():
     halves = [one for one in first if one.kind == "f16" and not one.deep]
     x = [one for one in plain if one.direction == "bwd_d"]
     return [
-        [one for one in plain if one.direction == "bwd_w"],
         x,
+        [one for one in plain if one.direction == "bwd_w"],
         deep,
         some(halves, IN_NCHW) + [one for one in halves if one.direction == "bwd_d"],
         [written(one, "bf16", "nchw") for one in some(x, IN_NCHW)],

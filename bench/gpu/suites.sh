@@ -21,7 +21,7 @@ done
 if [ -e "$out/calls.txt" ]; then
   called=("$python" "$root/bench/torch_gradients.py" --lines "$out/calls.txt" --device "$device")
   time=$(($(left 5) * 7 / 10))
-  within "$time" calls.log "${called[@]}" --bits 20 --seconds 0.1 --deadline $((time - 10)) --json "$out/calls.json"
+  within "$time" calls.log "${called[@]}" --bits 20 --seconds 0.05 --deadline $((time - 10)) --json "$out/calls.json"
   within "$(left 3)" second.log "${called[@]}" --ours --bits 1 --seconds 0 --deadline "$(left 8)" --json "$out/second.json" --against "$out/calls.json"
 fi
 echo "$budget a row; $(grep -v 'status 0' "$out/said.txt" | cut -c1-60 | tr '\n' ' ')"
