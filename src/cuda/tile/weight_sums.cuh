@@ -23,8 +23,8 @@ __device__ __forceinline__ long long place_of_gradient(long long weight, int dw_
 // One thread's share of a weight's gradient: every so many-th product of those that there are, until their
 // sum is NaN, which it stays.
 template <auto config>
-__device__ __noinline__ float exact_gradient_share(const void* __restrict__ x, const void* __restrict__ dy,
-                                                   long long weight, int share, int shares) {
+__device__ __forceinline__ float gradient_share(const void* __restrict__ x, const void* __restrict__ dy,
+                                                long long weight, int share, int shares) {
   constexpr ConvExtents a = config.conv;
   constexpr int kTaps = a.t * a.r * a.s;
   const int filter = static_cast<int>(weight / a.taps()), tap = static_cast<int>(weight % kTaps);
@@ -44,6 +44,11 @@ __device__ __noinline__ float exact_gradient_share(const void* __restrict__ x, c
                load_element<a.y_type>(dy, a.output_offset(image, filter, z, p, q)), sum);
   }
   return sum;
+}
+template <auto config>
+__device__ __noinline__ float exact_gradient_share(const void* __restrict__ x, const void* __restrict__ dy,
+                                                   long long weight, int share, int shares) {
+  return gradient_share<config>(x, dy, weight, share, shares);
 }
 
 // Four sums that kAdders threads share, kAddThreads / kAdders of them apart: the first has the whole, added

@@ -45,10 +45,12 @@ template <WeightGradientHalfSm90 config>
 __global__ void __launch_bounds__(config.threads(), 1)
     weight_gradient_half_nchw_sm90(const __grid_constant__ Maps maps, const void* __restrict__ x,
                                    const void* __restrict__ dy, float* __restrict__ partial,
-                                   void* __restrict__ dw, void* __restrict__ dbias) {
+                                   void* __restrict__ dw, void* __restrict__ dbias,
+                                   unsigned* __restrict__ counters) {
   extern __shared__ __align__(1024) unsigned char memory[];
   weight_gradient_half_sm90::run_block<config, LoadsSlices<config>>(
-      maps, x, dy, partial, dw, dbias, ptx::shared_address(memory), [] { ptx::wait_for_earlier_grids(); });
+      maps, {x, dy, partial, dw, dbias, 0, counters}, ptx::shared_address(memory),
+      [] { ptx::wait_for_earlier_grids(); });
 }
 
 template <WeightGradientHalfSm90 config>

@@ -16,7 +16,7 @@ struct WeightGradientHalfSm90 {
   bool planes = false;  // not a choice: x and dy are in NCHW, and are transposed on their way; with a window
   int filter_groups = 2, column_groups = 1, row_blocks = 1, columns = 256, pixels = 64, window = 0,
       stages = 4;
-  int blocks = 132, whole = 0, early = 0;
+  int blocks = 132, whole = 0, early = 0, joint = 0;
   bool aligned = true;  // not a choice: x and dy begin at multiples of 16 bytes
   static constexpr const char* kName = "WeightGradientHalfSm90";
   template <class Self, class F>
@@ -40,6 +40,8 @@ struct WeightGradientHalfSm90 {
           "tiles, the first, of which a block has all products and stores the gradients; with a window");
     field("early", self.early, 0, 1,
           "1: a stage is given back behind the first 16 positions of the next, else behind all of them");
+    field("joint", self.joint, 0, 1,
+          "1: blocks that share a tile add up its sums, where each has a part of one or two; 0: a second kernel");
     field("aligned", self.aligned);
   }
   static constexpr int kMostBlocks = 4096;
@@ -55,6 +57,15 @@ struct WeightGradientHalfSm90 {
   constexpr int taps() const { return conv.t * conv.r * conv.s; }
   constexpr int channel_blocks() const { return ceil_div(conv.c, block_channels()); }
   constexpr int all_blocks() const { return taps() * channel_blocks(); }  // of columns
+  // The order of blocks of columns without a window: all of a tap; or, where one launch stores what dw has
+  // beside each other, all taps of a channel.
+  constexpr int column_block(int tap, int channel_block) const {
+    return joint ? channel_block * taps() + tap : tap * channel_blocks() + channel_block;
+  }
+  constexpr int tap_of(int block) const { return joint ? block % taps() : block / channel_blocks(); }
+  constexpr int channel_block_of(int block) const {
+    return joint ? block / taps() : block % channel_blocks();
+  }
   // Rows of a frame that a chunk of a window begins with, and of which frame.
   struct Rows {
     int image, frame, row;
@@ -118,11 +129,11 @@ struct WeightGradientHalfSm90 {
   }
   constexpr int tile_of(int filter, int tap, int channel_block) const {
     const int column_tile = window > 0 ? tap / (conv.r * conv.s) * channel_blocks() + channel_block
-                                       : (tap * channel_blocks() + channel_block) / tile_blocks();
+                                       : column_block(tap, channel_block) / tile_blocks();
     return filter / tile_rows() * column_tiles() + column_tile;
   }
   constexpr int block_in_tile(int tap, int channel_block) const {
-    return window > 0 ? tap % (conv.r * conv.s) : (tap * channel_blocks() + channel_block) % tile_blocks();
+    return window > 0 ? tap % (conv.r * conv.s) : column_block(tap, channel_block) % tile_blocks();
   }
   constexpr int threads() const { return 128 * (consumers() + 1); }
   constexpr int resident() const { return 1; }                     // block on a multiprocessor
@@ -153,8 +164,37 @@ struct WeightGradientHalfSm90 {
   constexpr long long place_words() const { return 1LL * tile_rows() * (tile_columns() + (bias ? 1 : 0)); }
   constexpr long long flags_at() const { return places() * place_words(); }
   constexpr int tile_flags() const { return 4 * consumers(); }
-  constexpr long long partial_words() const { return flags_at() + 1LL * whole * tile_flags(); }
+  constexpr long long partial_words() const {
+    if (joint) return is_alone() ? 0 : flags_at() + places();
+    return flags_at() + 1LL * whole * tile_flags();
+  }
   constexpr long long row_sums_at() const { return 1LL * tile_rows() * tile_columns(); }
+
+  // ---- One launch. Each block leaves its sums of a tile, comes to the tile's counter, and adds up some rows
+  // of all sums when all have come; in place of `flags_at()` each part has a word, 1 where its block went
+  // without. A block that has all of a tile, as each has, leaves none. Rounded rows lie in the stages' place,
+  // a block of columns' channels 16 bytes further on than the block's before, which spreads taps over banks ----
+  constexpr bool is_alone() const { return joint && split_tiles() > 0 && sharers() == split_tiles(); }
+  static constexpr int kMostCounters = 1024, kMostJointSharers = 256;
+  constexpr int least_sharers() const { return greater(sharers() / greater(split_tiles(), 1), 1); }
+  constexpr int most_joint_rows() const { return ceil_div(tile_rows(), least_sharers()); }
+  constexpr int joint_block_bytes() const { return 2 * block_channels() + 16; }
+  constexpr int joint_row_bytes() const { return tile_blocks() * joint_block_bytes(); }
+  constexpr int joint_bytes() const { return 4 * kMostJointSharers + most_joint_rows() * joint_row_bytes(); }
+  constexpr bool can_be_joint() const {
+    return split_tiles() <= kMostCounters && (split_tiles() == 0 || split_tiles() <= sharers()) &&
+           most_sharers() <= kMostJointSharers && joint_bytes() <= stages * stage_bytes();
+  }
+  // The tap, and the first channel, of a tile's block of columns; a tap behind all where it is none.
+  struct Columns {
+    int tap, channel;
+  };
+  constexpr Columns columns_of(int tile, int block) const {
+    if (window > 0) return {window_frame(tile) * window_taps() + block, window_channel(tile)};
+    const int of_all = first_block(tile) + block;
+    if (of_all >= all_blocks()) return {taps(), conv.c};
+    return {tap_of(of_all), channel_block_of(of_all) * kBlock};
+  }
 
   // ---- Describes where a tap of an output's window lies in x ----
   struct Pixel {
@@ -170,8 +210,8 @@ struct WeightGradientHalfSm90 {
     int channel, frames, rows, columns;  // the first channel, and how far behind the first tap
   };
   constexpr Reach reach(int block) const {  // of 64 columns; without a window
-    const int tap = block / channel_blocks();
-    return {block % channel_blocks() * kBlock, tap / (conv.r * conv.s) * conv.dilation_d,
+    const int tap = tap_of(block);
+    return {channel_block_of(block) * kBlock, tap / (conv.r * conv.s) * conv.dilation_d,
             tap / conv.s % conv.r * conv.dilation_h, tap % conv.s * conv.dilation_w};
   }
   // Returns the corners that TMA walks between, as far from the image's end, and whether it can: positions of
@@ -351,6 +391,7 @@ struct WeightGradientHalfSm90 {
     if (planes && (window == 0 || is_narrow() || !(has_whole_planes() || has_images()))) return false;
     if (consumers() > 3 || sums() > (consumers() == 3 ? 96 : 128)) return false;
     if (whole > 0 && (window == 0 || conv.t > 1 || whole > tiles())) return false;
+    if (joint && !can_be_joint()) return false;
     return all_pixels() < kInt && chunks() * tiles() < kInt && blocks <= (whole > 0 ? whole : work()) &&
            smem_bytes() <= smem_per_block && partial_sums_fit(partial_words(), sharers() > split_tiles()) &&
            taps() <= kMostTaps && behind_blocks() < kInt;

@@ -88,6 +88,11 @@ TileWork work_of(const WeightGradientHalfSm90& a) {
   work.store.wavefronts += whole * (sums / 32 + sums / 64);
   work.store.waits += whole * 4 * a.row_blocks;
   work.stored_bytes += whole * 2 * sums;
+  if (a.joint) {
+    work.conversions += a.is_alone() ? 0.1 : 0.25;
+    work.converted_bytes += (a.is_alone() ? 0 : 4 * parts * sums) + 2.0 * static_cast<double>(a.conv.weights());
+    return work;
+  }
   count_sums(work, parts * sums, 2.0 * static_cast<double>(a.conv.weights()) * a.split_tiles() / a.tiles());
   return work;
 }
@@ -229,14 +234,21 @@ class WeightGradientHalf : public KernelAlgorithmOf<WeightGradientHalfSm90> {
         sm90_smem_per_block()));
   }
   LaunchPlan launch(const WeightGradientHalfSm90& kernel, const DeviceInfo& device) const override {
-    std::vector<Argument> arguments = sums_arguments();
+    std::vector<Argument> arguments = sums_arguments(), order;
     arguments.insert(arguments.begin(), maps_of(kernel));
     for (const Operand gradient : {Operand::dw, Operand::dbias})
       arguments.push_back(Pointer{gradient, "void*"});
+    // Whole tiles that a second kernel looks at are stored as [K][C][T][R][S].
+    if (!kernel.planes)
+      order.push_back(kernel.whole == 0 || kernel.joint ? Argument(DwLast{}) : Argument(0));
+    arguments.insert(arguments.end(), order.begin(), order.end());
+    arguments.push_back(Pointer{Operand::counters, "unsigned*"});
     LaunchPlan plan = plan_of(kernel, {.flagged = false}, device, {static_cast<unsigned>(kernel.blocks)},
                               std::move(arguments));
-    std::vector<Argument> order;  // whole tiles are stored as [K][C][T][R][S], by the kernel itself
-    if (!kernel.planes) order.push_back(kernel.whole == 0 ? Argument(DwLast{}) : Argument(0));
+    if (kernel.joint) {
+      add_up_within(plan, kernel.partial_words());
+      return plan;
+    }
     add_up_behind(plan, kernel.partial_words(),
                   {static_cast<unsigned>(kernel.behind_blocks()), kernel.bias ? 2u : 1u}, kAddThreads, order);
     return plan;
@@ -284,10 +296,12 @@ class WeightGradientHalf : public KernelAlgorithmOf<WeightGradientHalfSm90> {
         for (const int whole : {0, kernel.tiles() / blocks * blocks}) {
           if (whole > 0 && (kernel.window == 0 || kernel.conv.t > 1)) continue;
           kernel.blocks = blocks, kernel.whole = whole, kernel.stages = most_stages;
+          kernel.joint = 0;
           while (kernel.stages >= least_stages && !kernel.valid(sm90_smem_per_block())) --kernel.stages;
+          kernel.joint = kernel.can_be_joint() ? 1 : 0;
           for (kernel.early = 0; kernel.early <= (kernel.window > 0 && !kernel.planes); ++kernel.early)
             if (kernel.stages >= least_stages) ranked.push_back(timed(kernel, a, target, kernel.blocks));
-          kernel.early = 0;
+          kernel.early = kernel.joint = 0;
           if (kernel.tiles() < blocks) break;
         }
     };

@@ -22,7 +22,7 @@
 //
 // The gradient of a bias is one more product, of dy and ones, in tiles of the first columns.
 #include "cuda/algorithms/weight_gradient_half_sm90/add_up.cuh"
-#include "cuda/algorithms/weight_gradient_half_sm90/store.cuh"
+#include "cuda/algorithms/weight_gradient_half_sm90/finish.cuh"
 #include "cuda/ptx/grid.cuh"
 #include "cuda/ptx/wgmma_half_turned.cuh"
 #include "cuda/tile/consumers.cuh"
@@ -84,16 +84,48 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, RowSums<config>& ro
   ptx::mbarrier_arrive_if(empty, first_lane);
 }
 
+// Leaves a part's sums in memory.
 template <WeightGradientHalfSm90 config>
-__device__ void consume(float* __restrict__ partial, void* __restrict__ dw, void* __restrict__ dbias,
-                        unsigned smem, int consumer) {
+__device__ __forceinline__ void leave(const Sums<config>& sums, const RowSums<config>& row_sums,
+                                      float* __restrict__ place, int row, int first_column,
+                                      bool has_row_sums) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  float* const to = place + config.sum_at(row, first_column) + lane % 4 * 2;
+#pragma unroll
+  for (int m = 0; m < config.row_blocks; ++m)
+#pragma unroll
+    for (int i = 0; i < config.columns / 2; i += 2)
+      *reinterpret_cast<float2*>(to + config.sum_at(64 * m + i / 2 % 2 * 8, i / 4 * 8)) = {sums[m][i],
+                                                                                           sums[m][i + 1]};
+  if (config.bias && has_row_sums && lane % 4 == 0)
+#pragma unroll
+    for (int m = 0; m < config.row_blocks; ++m) {
+      place[config.row_sums_at() + row + 64 * m] = row_sums[m][0];
+      place[config.row_sums_at() + row + 64 * m + 8] = row_sums[m][2];
+    }
+}
+
+// What a block is given besides its operands.
+struct Outputs {
+  const void *x, *dy;
+  float* partial;
+  void *dw, *dbias;
+  int dw_last;
+  unsigned* counters;
+};
+
+template <WeightGradientHalfSm90 config>
+__device__ void consume(const Outputs& to, unsigned smem, int consumer) {
   const int warp = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / 32 % 4, 0);
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int first_row = consumer % config.filter_groups * config.consumer_rows();
   const int column_group = consumer / config.filter_groups, first_column = column_group * config.columns;
+  const int row = first_row + 16 * warp + lane / 4;
   Ring<config.stages> ring;
   Sums<config> sums;
   RowSums<config> row_sums;
+  Finish<config> finish{to.x, to.dy, to.partial, to.counters, to.dw, to.dbias, smem, to.dw_last};
+  bool is_nan = false;
 #pragma unroll 1
   for (Part<config> part; part.exists(); part.next()) {
     const int count = part.end() - part.chunk;
@@ -104,28 +136,30 @@ __device__ void consume(float* __restrict__ partial, void* __restrict__ dw, void
       multiply<config, false>(sums, row_sums, ring, smem, first_row, column_group, count);
     if constexpr (config.whole > 0)
       if (part.is_whole()) {
-        float* const flags = partial + config.flags_at() + 1LL * part.tile * config.tile_flags();
-        store_whole<config>(sums, dw, flags + 4 * consumer + warp, smem, part.tile, first_row, column_group);
-        if (config.bias && has_row_sums) store_biases<config>(row_sums, dbias, part.tile, first_row);
+        const bool some =
+            store_whole<config>(sums, to.dw, smem, part.tile, first_row, column_group, config.joint ? to.dw_last : 0);
+        if (config.bias && has_row_sums) store_biases<config>(row_sums, to.dbias, part.tile, first_row);
+        if constexpr (config.joint) {
+          is_nan = is_nan || some;
+        } else {
+          const bool none = __all_sync(0xffffffff, !some);
+          float* const flags = to.partial + config.flags_at() + 1LL * part.tile * config.tile_flags();
+          if (lane == 0) flags[4 * consumer + warp] = none ? 0 : 1;
+        }
         continue;
       }
-    const int row = first_row + 16 * warp + lane / 4;
-    float* const place =
-        partial + config.place(static_cast<int>(blockIdx.x), part.tile) * config.place_words();
-    float* const to = place + config.sum_at(row, first_column) + lane % 4 * 2;
-#pragma unroll
-    for (int m = 0; m < config.row_blocks; ++m)
-#pragma unroll
-      for (int i = 0; i < config.columns / 2; i += 2)
-        *reinterpret_cast<float2*>(to + config.sum_at(64 * m + i / 2 % 2 * 8, i / 4 * 8)) = {sums[m][i],
-                                                                                             sums[m][i + 1]};
-    if (config.bias && has_row_sums && lane % 4 == 0)
-#pragma unroll
-      for (int m = 0; m < config.row_blocks; ++m) {
-        place[config.row_sums_at() + row + 64 * m] = row_sums[m][0];
-        place[config.row_sums_at() + row + 64 * m + 8] = row_sums[m][2];
-      }
+    if constexpr (config.is_alone()) {
+      if (config.bias && has_row_sums) store_biases<config>(row_sums, to.dbias, part.tile, first_row);
+      finish.store_sums(sums, part.tile, first_row, column_group);
+    } else {
+      leave<config>(sums, row_sums,
+                    to.partial + config.place(static_cast<int>(blockIdx.x), part.tile) * config.place_words(),
+                    row, first_column, has_row_sums);
+      if constexpr (config.joint) finish.come(part.tile);
+    }
   }
+  if constexpr (config.joint && config.split_tiles() > 0 && !config.is_alone()) finish.add_up_parts();
+  if constexpr (config.joint && config.whole > 0) finish.check_whole_tiles(is_nan);
 }
 
 // How the operands of a block come where channels come last: arrivals that make a stage full, what is done
@@ -163,9 +197,7 @@ struct Registers {
 
 // `wait` waits for earlier grids.
 template <WeightGradientHalfSm90 config, class Loads, class Wait>
-__device__ __forceinline__ void run_block(const Maps& maps, const void* __restrict__ x,
-                                          const void* __restrict__ dy, float* __restrict__ partial,
-                                          void* __restrict__ dw, void* __restrict__ dbias, unsigned smem,
+__device__ __forceinline__ void run_block(const Maps& maps, const Outputs& to, unsigned smem,
                                           const Wait& wait) {
   constexpr auto kAt = config.smem();
   using R = Registers<config>;
@@ -188,10 +220,11 @@ __device__ __forceinline__ void run_block(const Maps& maps, const void* __restri
   const int warpgroup = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / 128, 0);
   if (warpgroup == config.consumers()) {
     if constexpr (R::kMove) ptx::leave_registers<R::kLoading>();
-    Loads::bring(maps, static_cast<const unsigned short*>(x), static_cast<const unsigned short*>(dy), smem);
+    Loads::bring(maps, static_cast<const unsigned short*>(to.x), static_cast<const unsigned short*>(to.dy),
+                 smem);
   } else {
     if constexpr (R::kMove) ptx::take_registers<R::kMultiplying>();
-    consume<config>(partial, dw, dbias, smem, warpgroup);
+    consume<config>(to, smem, warpgroup);
   }
 }
 
@@ -215,10 +248,10 @@ template <WeightGradientHalfSm90 config>
 __global__ void __launch_bounds__(config.threads(), 1)
     weight_gradient_half_sm90(const __grid_constant__ Maps maps, const void* __restrict__ x,
                               const void* __restrict__ dy, float* __restrict__ partial, void* __restrict__ dw,
-                              void* __restrict__ dbias) {
+                              void* __restrict__ dbias, int dw_last, unsigned* __restrict__ counters) {
   extern __shared__ __align__(1024) unsigned char memory[];
-  run_block<config, LoadsPixels<config>>(maps, x, dy, partial, dw, dbias, ptx::shared_address(memory),
-                                         [] { ptx::wait_for_earlier_grids(); });
+  run_block<config, LoadsPixels<config>>(maps, {x, dy, partial, dw, dbias, dw_last, counters},
+                                         ptx::shared_address(memory), [] { ptx::wait_for_earlier_grids(); });
 }
 
 template <WeightGradientHalfSm90 config>
