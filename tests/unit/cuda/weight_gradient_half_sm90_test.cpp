@@ -109,7 +109,7 @@ TEST(WeightGradientHalfSm90, CountsPositionsOfAWindow) {
   const Ceilings ceilings{.flops_per_second = 1e12, .bytes_per_second = 1e30};
   const Config config = parse_config(
       "filter_groups=1 column_groups=3 row_blocks=1 columns=192 pixels=64 window=5 stages=2 blocks=2 "
-      "whole=0 early=0");
+      "whole=0 early=0 joint=0");
   const auto a = kernel_of<WeightGradientHalfSm90>(problem, config);
   ASSERT_EQ(a.positions(), 64);
   ASSERT_EQ(a.chunks(), 4);
@@ -122,11 +122,11 @@ TEST(WeightGradientHalfSm90, RefusesForeignConfigs) {
   expect_config_refusals(
       algorithm(), half("mb2ic64ih10oc200kh3ph1"),
       "filter_groups=1 column_groups=3 row_blocks=1 columns=192 pixels=64 window=3 stages=2 blocks=2 whole=2 "
-      "early=0",
+      "early=0 joint=0",
       {"whole=5", "window=0", "columns=128", "columns=32", "blocks=4096", "pixels=32", "filter_groups=2"});
   expect_config_refusals(algorithm(), half("mb2ic64id10oc200kd3pd1"),
                          "filter_groups=1 column_groups=3 row_blocks=1 columns=192 pixels=64 window=3 "
-                         "stages=2 blocks=2 whole=0 early=1",
+                         "stages=2 blocks=2 whole=0 early=1 joint=0",
                          {"whole=2"});
 }
 

@@ -53,6 +53,7 @@ struct Finish {
 
   // A warp's gradients that are NaN, each by all of its lanes: `weight` is that of a lane's, or -1.
   __device__ void compute_again(long long weight) const {
+    if (__all_sync(0xffffffff, weight < 0)) return;
     const int lane = thread() % 32;
     const int low = static_cast<int>(weight), high = static_cast<int>(weight >> 32);
 #pragma unroll 1
