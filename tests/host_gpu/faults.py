@@ -76,6 +76,10 @@ PROBLEMS = {  # word: kernel, problem, config
         "filter_groups=1 column_groups=3 row_blocks=1 columns=96 pixels=64 window=2 stages=2 blocks=4 whole=0 early=1 joint=0"),
     "narrow wgmma gradients of three taps": ("weight_gradient_half_sm90", f"mb1ic32ih18oc80kh1kw3ph0pw1 {HALF} dir=bwd_w",
         "filter_groups=1 column_groups=1 row_blocks=1 columns=96 pixels=64 window=2 stages=4 blocks=18 whole=0 early=0 joint=0"),
+    "gradients in one launch": ("weight_gradient_half_sm90", f"mb2ic32ih10oc72kh3ph1 {HALF} dir=bwd_w",
+        "filter_groups=1 column_groups=3 row_blocks=1 columns=96 pixels=64 window=5 stages=2 blocks=8 whole=0 early=1 joint=1"),
+    "gradients that are alone": ("weight_gradient_half_sm90", f"mb1ic64ih9oc72kh3ph1 {HALF} dir=bwd_w",
+        "filter_groups=1 column_groups=3 row_blocks=1 columns=192 pixels=64 window=3 stages=8 blocks=2 whole=0 early=0 joint=1"),
     "stem gradients of frames": ("weight_gradient_sm80", f"mb2ic1id7ih10iw13oc24kd3kh3kw3pd1ph1pw1 {HALF} dir=bwd_w", ""),
     "grouped gradients": ("weight_gradient_sm80", f"g8mb3ic32ih13iw17oc32kh3ph1 {HALF} dir=bwd_w",
         "rows=2 columns=8 filters=32 octets=2 warps_m=2 warps_o=1 warps_r=1 stages=2 split=2 blocks=1"),
@@ -88,6 +92,7 @@ PROBLEMS = {  # word: kernel, problem, config
 # Files of the kernel {0}.
 KERNEL, LOAD, STORE = "algorithms/{0}/{0}.cuh", "algorithms/{0}/load.cuh", "algorithms/{0}/store.cuh"
 ADD_UP = "algorithms/{0}/add_up.cuh"
+FINISH = "algorithms/{0}/finish.cuh"
 SUMS = "tile/weight_sums.cuh"
 BODY, SLICES = "algorithms/direct_body_half_sm90/body.cuh", "algorithms/{0}/slices.cuh"
 RING, PACK, TRANSPOSE = "tile/ring.cuh", "tile/pack.cuh", "launch/transpose_tile.cuh"
@@ -309,6 +314,11 @@ FAULTS = [
      "counts[tap], 0,"),
     ("narrow taps that lie as wide ones", "narrow wgmma gradients", "algorithms/{0}/config.h",
      "window > 0 ? input_row_bytes() : block_bytes()", "window > 0 ? kRowBytes : block_bytes()"),
+    ("who goes does not say so", "gradients in one launch", FINISH,
+     "        *word_of(static_cast<int>(blockIdx.x), tile) = 1;\n", ""),
+    ("rows rounded over what is stored", "gradients in one launch", FINISH, "    wait();  // nobody reads what was staged before\n", ""),
+    ("sums rounded over what is multiplied", "gradients that are alone", FINISH,
+     "    wait();  // nobody multiplies what lies there\n", ""),
     ("frames outside of the volume", "stem gradients of frames", LOAD,
      "static_cast<unsigned>(frame) < static_cast<unsigned>(a.d))", "true)"),
     ("ends of windows that are not cleared", "wgmma gradients of windows", KERNEL, "    clear_ends<config>(smem);\n", ""),
