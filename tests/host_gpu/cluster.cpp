@@ -110,9 +110,7 @@ void go_on() {
     if (next) return switch_to(next);
     if (cluster->live == 0)
       return end_launch(cluster->under_way.empty() ? "" : "copies are under way when the last thread ends");
-    if (end_one_under_way()) continue;
-    if (cluster->gave_way.empty()) return end_launch(who_waits());
-    for (Thread* thread : std::exchange(cluster->gave_way, {})) set_ready(thread);
+    if (!end_one_under_way()) return end_launch(who_waits());
   }
 }
 
@@ -152,11 +150,6 @@ void wait_for(const char* what, unsigned at) {
   current->waits_for = what, current->waits_at = at;
   clear_ready(current);
   go_on();
-}
-
-void give_way() {
-  cluster->gave_way.push_back(current);
-  wait_for("what others do", 0);
 }
 
 void may_switch() {

@@ -26,7 +26,6 @@ struct Settings {
   Order order = Order::forwards;
   bool watches = false;        // fences, races and spoilt words
   bool begins_as_nan = false;  // shared memory of a block, instead of as finite numbers
-  bool beside = false;         // blocks of a small grid run beside each other
   std::uint64_t seed = 1;
   int multiprocessors = 132, capability = 90;
 };
@@ -129,7 +128,6 @@ struct Cluster {
   std::vector<Waiter> waiters;
   std::map<unsigned, std::deque<Work>> under_way;  // by the mbarrier that each signals
   std::vector<Thread*> at_barrier;                 // those who wait at the cluster's
-  std::vector<Thread*> gave_way;                   // run when no other can
   unsigned arrived = 0;                            // at it
   int phase = 0;                                   // for it
   unsigned live = 0;

@@ -105,8 +105,6 @@ Settings settings_of(const std::string& text) {
       all.order = Order::backwards;
     else if (word == "watch")
       all.watches = true;
-    else if (word == "beside")
-      all.beside = true;
     else if (word == "nan")
       all.begins_as_nan = true;
     else if (name == "seed")
@@ -118,27 +116,25 @@ Settings settings_of(const std::string& text) {
     else
       throw std::invalid_argument(
           "CONVTUNE_HOST_GPU: " + word +
-          " is none of eager, late, shuffled, backwards, watch, nan, beside, seed=N, sms=N and capability=80 or 90");
+          " is none of eager, late, shuffled, backwards, watch, nan, seed=N, sms=N and capability=80 or 90");
   }
   return all;
 }
 
-std::string run(const Launch& asked, const Settings& how) {
-  Launch launch = asked;
-  const std::uint64_t blocks = std::uint64_t{launch.grid[0]} * launch.grid[1] * launch.grid[2];
-  if (how.beside && launch.cluster == 1 && blocks <= kMostBlocks) launch.cluster = static_cast<unsigned>(blocks);
+std::string run(const Launch& launch, const Settings& how) {
   launched = &launch, settings = how;
   host_gpu_watches = how.watches;
   random_state = 0x9e3779b97f4a7c15ull ^ (how.seed * 0x2545f4914f6cdd1dull + 1);
   failure.clear();
   const std::size_t threads =
       std::size_t{launch.block[0]} * launch.block[1] * launch.block[2] * launch.cluster;
-  if (launch.cluster > kMostBlocks || blocks % launch.cluster != 0)
+  if (launch.cluster > kMostBlocks || launch.grid[0] % launch.cluster != 0)
     return "the grid is no multiple of its clusters";
   make_window();
   make_stacks(threads);
   constexpr unsigned kFixed = 48 << 10;  // most that a kernel of fixed size has
   host_gpu_end = kFirst + (launch.shared_bytes ? launch.shared_bytes : kFixed);
+  const std::uint64_t blocks = std::uint64_t{launch.grid[0]} * launch.grid[1] * launch.grid[2];
   for (std::uint64_t first = 0; first < blocks && failure.empty(); first += launch.cluster) {
     Cluster here;
     cluster = &here;

@@ -44,8 +44,6 @@ void sync_lanes(unsigned mask);  // lanes of the mask alone
 
 // ---- Barriers ----
 int barrier(unsigned id, unsigned threads, bool waits, int predicate);  // 0 threads: all of the block
-// Lets all others run that can: who asks again and again waits for them.
-void give_way();
 void cluster_arrive(bool tells);
 void cluster_wait();
 void cluster_sync();

@@ -1,7 +1,6 @@
 // See driver_stand_in.h. Handles are made up; what is not needed here answers "not supported".
 #include "driver_stand_in.h"
 
-#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -63,15 +62,6 @@ int allocate(std::uint64_t* memory, std::size_t bytes) {
 int release_memory(std::uint64_t memory) {
   std::free(reinterpret_cast<void*>(memory));
   --blocks;
-  return 0;
-}
-int fill(std::uint64_t memory, unsigned word, std::size_t words, void*) {
-  std::fill_n(reinterpret_cast<unsigned*>(memory), words, word);
-  return 0;
-}
-int make_stream(void** stream, unsigned) {
-  static int one;
-  *stream = &one;
   return 0;
 }
 int stream_id(void* stream, std::uint64_t* id) {
@@ -140,10 +130,8 @@ int cuGetProcAddress_v2(const char* name, void** function, int, std::uint64_t, i
   const auto answer = [&](auto* with) { *function = reinterpret_cast<void*>(with); };
   answer(not_supported);
   if (is("cuDeviceGet") || is("cuCtxPushCurrent") || is("cuCtxPopCurrent") || is("cuCtxSynchronize") ||
-      is("cuThreadExchangeStreamCaptureMode") || is("cuStreamDestroy") || is("cuStreamSynchronize"))
+      is("cuThreadExchangeStreamCaptureMode"))
     answer(succeed);
-  if (is("cuMemsetD32Async")) answer(fill);
-  if (is("cuStreamCreate")) answer(make_stream);
   if (is("cuDeviceGetCount")) answer(device_count);
   if (is("cuCtxGetCurrent")) answer(context);
   if (is("cuDevicePrimaryCtxRetain")) answer(primary_context);

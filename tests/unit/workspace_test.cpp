@@ -38,22 +38,6 @@ TEST(GpuWorkspace, IsSharedByThePlansOfAStream) {
   EXPECT_EQ(stand_in_blocks(), 2);
 }
 
-// They are 0 when the memory is made, whether for a stream or for a graph, and lie in front of it.
-TEST(GpuWorkspace, HasCounters) {
-  stand_in_stream(110, 9);
-  Workspace one(0);
-  const auto expect_zeros = [&] {
-    const cuda::DeviceScope scope(0);
-    const Workspace::Hold hold = one.at_least(kBytes, stream(110));
-    for (std::size_t i = 0; i < Workspace::kCounters; ++i) EXPECT_EQ(hold.counters[i], 0u) << i;
-    EXPECT_EQ(static_cast<void*>(hold.counters + Workspace::kCounters), hold.memory);
-  };
-  expect_zeros();
-  stand_in_begin_capture(110);
-  expect_zeros();
-  stand_in_destroy_graph(stand_in_end_capture(110));
-}
-
 TEST(GpuWorkspace, OfEveryThreadsOwnStreamIsTheThreads) {
   constexpr std::uintptr_t kPerThread =
       2;  // one handle for all, and an id that the stand-in keeps equal, too

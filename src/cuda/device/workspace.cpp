@@ -104,28 +104,6 @@ bool give(CUgraph graph, const std::shared_ptr<void>& memory, Retired& retired) 
   return false;
 }
 
-// Counters lie in front.
-constexpr std::size_t kCounterBytes = Workspace::kCounters * sizeof(unsigned);
-
-// By a stream of its own: who asks may be capturing, and so may whoever waits for the usual one.
-std::shared_ptr<void> allocate_with_counters(int device, std::size_t bytes) {
-  constexpr unsigned kNonBlocking = 1;
-  CUstream other = nullptr;
-  check(driver().cuStreamCreate(&other, kNonBlocking), "making a stream");
-  const std::unique_ptr<std::remove_pointer_t<CUstream>, CUresult (*)(CUstream)> held(
-      other, driver().cuStreamDestroy);
-  std::shared_ptr<void> memory = allocate(device, kCounterBytes + bytes);
-  check(driver().cuMemsetD32Async(reinterpret_cast<CUdeviceptr>(memory.get()), 0, Workspace::kCounters, other),
-        "clearing counters");
-  check(driver().cuStreamSynchronize(other), "clearing counters");
-  return memory;
-}
-
-Workspace::Hold hold_of(void* memory, std::unique_lock<Mutex> lock) {
-  return {static_cast<unsigned char*>(memory) + kCounterBytes, static_cast<unsigned*>(memory),
-          std::move(lock)};
-}
-
 }  // namespace
 
 Workspace::~Workspace() {
@@ -148,7 +126,7 @@ Workspace::Hold Workspace::at_least(std::size_t bytes, Stream stream) {
   const Place place{stream, thread ? *thread : 0};
   // While it is captured, a stream is not asked for its number: the driver refuses that. It lasts as long.
   if (Capture capture; find_capture(stream, capture))
-    return hold_of(of_capture(capture.id, capture.graph, place, bytes), std::move(lock));
+    return {of_capture(capture.id, capture.graph, place, bytes), std::move(lock)};
   const std::uint64_t id = id_of(stream);
   std::shared_ptr<const Block>& held = shared_[place];
   std::shared_ptr<const Block> block = all.blocks[place].lock();
@@ -158,11 +136,11 @@ Workspace::Hold Workspace::at_least(std::size_t bytes, Stream stream) {
       return one.first.thread != 0 && one.second && one.second->thread.expired();
     });
     std::erase_if(all.blocks, [](const auto& one) { return one.second.expired(); });
-    block = std::make_shared<const Block>(Block{allocate_with_counters(device_, bytes), bytes, id, thread});
+    block = std::make_shared<const Block>(Block{allocate(device_, bytes), bytes, id, thread});
     all.blocks[place] = block;
   }
   held = std::move(block);
-  return hold_of(held->memory.get(), std::move(lock));
+  return {held->memory.get(), std::move(lock)};
 }
 
 void* Workspace::of_capture(std::uint64_t capture, CUgraph graph, const Place& place, std::size_t bytes) {
@@ -170,7 +148,7 @@ void* Workspace::of_capture(std::uint64_t capture, CUgraph graph, const Place& p
   if (const auto own = captured_.find(key); own != captured_.end())
     if (const std::shared_ptr<void> memory = own->second.lock()) return memory.get();
   std::erase_if(captured_, [](const auto& one) { return one.second.expired(); });
-  const std::shared_ptr<void> memory = allocate_with_counters(device_, bytes);
+  const std::shared_ptr<void> memory = allocate(device_, bytes);
   if (!give(graph, memory, registry(device_).retired)) kept_.push_back(memory);
   captured_[key] = memory;
   return memory.get();

@@ -26,10 +26,8 @@ class Workspace {
 
   // Work that uses the memory is put on the stream while this lives: nobody else gets any of the device's
   // meanwhile, so that the parts of two runs on one stream, which have the same, do not mix.
-  static constexpr std::size_t kCounters = 1024;
   struct Hold {
     void* memory = nullptr;
-    unsigned* counters = nullptr;  // kCounters, which work finds at 0 and leaves at 0
     std::unique_lock<Mutex> lock;
   };
   // Gives so many bytes at a multiple of 256; nothing where none are asked for. No other stream has them,

@@ -32,12 +32,6 @@ void add_up_behind(LaunchPlan& plan, long long partial_words, Extent3 blocks, in
   plan.run.emplace_back(std::move(launch));
 }
 
-void add_up_within(LaunchPlan& plan, long long partial_words) {
-  plan.pack.clear();
-  if (partial_words == 0) return;
-  plan.workspace.push_back({Operand::partial_sums, static_cast<std::size_t>(partial_words) * sizeof(float)});
-}
-
 void count_sums(TileWork& work, double words, double bytes) {
   work.conversions += 0.5;
   work.converted_bytes += 2 * words + bytes;

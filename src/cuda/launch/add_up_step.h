@@ -17,9 +17,6 @@ Extent3 blocks_of_fours(long long fours, int split);
 void add_up_behind(LaunchPlan& plan, long long partial_words, Extent3 blocks, int threads,
                    const std::vector<Argument>& more = {});
 
-// As above, of a kernel that adds up so many words itself, by counters (ptx/counters.cuh).
-void add_up_within(LaunchPlan& plan, long long partial_words);
-
 // Counts that kernel, which begins where the other ends: of so many words of partial sums L2 has half. It
 // writes so many bytes.
 void count_sums(TileWork& work, double words, double bytes);

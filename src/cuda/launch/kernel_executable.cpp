@@ -170,7 +170,6 @@ void KernelExecutable::run(const Tensors& tensors, const void* packed, Stream st
   } else {
     const DeviceScope scope(device_);
     const Workspace::Hold hold = workspace_.at_least(plan_.workspace_bytes(), stream);
-    operands[Operand::counters] = hold.counters;
     place(plan_.workspace, hold.memory, operands);
     take(plan_.run, operands, stream);
   }

@@ -21,8 +21,7 @@ std::string_view to_string(Operand operand) {
                                                               "cache",      "x_nhwc",
                                                               "cache_nhwc", "residual_nhwc",
                                                               "y_nhwc",     "partial_sums",
-                                                              "w_gathered", "bias_gathered",
-                                                              "counters"};
+                                                              "w_gathered", "bias_gathered"};
   return kNames[static_cast<std::size_t>(operand)];
 }
 
@@ -55,10 +54,8 @@ std::size_t LaunchPlan::pack_workspace_bytes() const {
 }
 
 bool LaunchPlan::adds_up() const {
-  return std::ranges::any_of(run, [](const Step& step) {
-    const auto* const launch = std::get_if<KernelLaunch>(&step);
-    return launch && launch->kernel == kAddUp;
-  });
+  return std::any_of(workspace.begin(), workspace.end(),
+                     [](const WorkspacePart& part) { return part.operand == Operand::partial_sums; });
 }
 
 bool LaunchPlan::can_lay_dw_last() const {

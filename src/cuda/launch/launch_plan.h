@@ -27,9 +27,8 @@ struct Extent3 {
   bool operator==(const Extent3&) const = default;
 };
 
-// The memory that steps work on. The last eight are in workspaces: a run's has tensors that come in NCHW, sums
-// that blocks share, and counters, which are 0 between runs; one for packing weights and biases that were put
-// into another order.
+// The memory that steps work on. The last seven are in workspaces: a run's has tensors that come in NCHW, and
+// sums that blocks share; one for packing weights and biases that were put into another order.
 enum class Operand {
   x,
   w,
@@ -48,10 +47,9 @@ enum class Operand {
   y_nhwc,
   partial_sums,
   w_gathered,
-  bias_gathered,
-  counters
+  bias_gathered
 };
-constexpr std::size_t kOperands = 19;
+constexpr std::size_t kOperands = 18;
 std::string_view to_string(Operand operand);  // "packed"
 
 // A pointer argument: words of 4 bytes, from so many behind the operand's first.

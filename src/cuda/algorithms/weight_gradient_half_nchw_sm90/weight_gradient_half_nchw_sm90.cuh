@@ -16,7 +16,7 @@ namespace convtune::weight_gradient_half_nchw_sm90 {
 template <WeightGradientHalfSm90 config>
 struct LoadsSlices {
   static constexpr int kArrivals = config.aligned ? 32 * config.kTransposingWarps : 128;
-  __device__ static __forceinline__ void prepare(unsigned smem) {
+  __device__ static __forceinline__ void prepare(const Maps&, unsigned smem) {
     constexpr unsigned kZeros[4] = {0, 0, 0, 0}, kBytes = config.stages * config.stage_bytes();
     for (unsigned i = threadIdx.x * 16; i < kBytes; i += config.threads() * 16)
       ptx::st_shared_v4(smem + config.smem().stages + i, kZeros);
@@ -42,14 +42,13 @@ struct LoadsSlices {
 };
 
 template <WeightGradientHalfSm90 config>
-__global__ void __launch_bounds__(config.threads(), 1)
+__global__ void __cluster_dims__(config.cluster_blocks(), 1, 1) __launch_bounds__(config.threads(), 1)
     weight_gradient_half_nchw_sm90(const __grid_constant__ Maps maps, const void* __restrict__ x,
                                    const void* __restrict__ dy, float* __restrict__ partial,
-                                   void* __restrict__ dw, void* __restrict__ dbias,
-                                   unsigned* __restrict__ counters) {
+                                   void* __restrict__ dw, void* __restrict__ dbias) {
   extern __shared__ __align__(1024) unsigned char memory[];
   weight_gradient_half_sm90::run_block<config, LoadsSlices<config>>(
-      maps, {x, dy, partial, dw, dbias, 0, counters}, ptx::shared_address(memory),
+      maps, {x, dy, partial, dw, dbias, 0}, ptx::shared_address(memory),
       [] { ptx::wait_for_earlier_grids(); });
 }
 

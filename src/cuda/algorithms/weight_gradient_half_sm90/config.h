@@ -40,11 +40,11 @@ struct WeightGradientHalfSm90 {
           "tiles, the first, of which a block has all products and stores the gradients; with a window");
     field("early", self.early, 0, 1,
           "1: a stage is given back behind the first 16 positions of the next, else behind all of them");
-    field("joint", self.joint, 0, 1,
-          "1: blocks that share a tile add up its sums, where each has a part of one or two; 0: a second kernel");
+    field("joint", self.joint, 0, kMostJoint,
+          "blocks, a cluster, that have a tile and store its gradients; 0: a second kernel adds up");
     field("aligned", self.aligned);
   }
-  static constexpr int kMostBlocks = 4096;
+  static constexpr int kMostBlocks = 4096, kMostJoint = 8;
   constexpr bool asks_alignment() const { return true; }
 
   // ---- The product: filters by columns, and its sums go over the pixels of y. A column is a channel at a
@@ -165,25 +165,21 @@ struct WeightGradientHalfSm90 {
   constexpr long long flags_at() const { return places() * place_words(); }
   constexpr int tile_flags() const { return 4 * consumers(); }
   constexpr long long partial_words() const {
-    if (joint) return is_alone() ? 0 : flags_at() + places();
-    return flags_at() + 1LL * whole * tile_flags();
+    return joint ? 0 : flags_at() + 1LL * whole * tile_flags();
   }
   constexpr long long row_sums_at() const { return 1LL * tile_rows() * tile_columns(); }
 
-  // ---- One launch. Each block leaves its sums of a tile, comes to the tile's counter, and adds up some rows
-  // of all sums when all have come; in place of `flags_at()` each part has a word, 1 where its block went
-  // without. A block that has all of a tile, as each has, leaves none. Rounded rows lie in the stages' place,
-  // a block of columns' channels 16 bytes further on than the block's before, which spreads taps over banks ----
-  constexpr bool is_alone() const { return joint && split_tiles() > 0 && sharers() == split_tiles(); }
-  static constexpr int kMostCounters = 1024, kMostJointSharers = 256;
-  constexpr int least_sharers() const { return greater(sharers() / greater(split_tiles(), 1), 1); }
-  constexpr int most_joint_rows() const { return ceil_div(tile_rows(), least_sharers()); }
-  constexpr int joint_block_bytes() const { return 2 * block_channels() + 16; }
-  constexpr int joint_row_bytes() const { return tile_blocks() * joint_block_bytes(); }
-  constexpr int joint_bytes() const { return 4 * kMostJointSharers + most_joint_rows() * joint_row_bytes(); }
+  // ---- One launch. Of a tile each block of a cluster gets some rows, in the place of the stages: [rank of who
+  // sends][row][block of columns][channel], a block 16 bytes further on, which spreads taps over banks, and
+  // behind them the sum of dy ----
+  constexpr int cluster_blocks() const { return greater(joint, 1); }
+  constexpr int joint_rows() const { return ceil_div(tile_rows(), cluster_blocks()); }
+  constexpr int joint_block_bytes() const { return 4 * block_channels() + 16; }
+  constexpr int joint_row_bytes() const { return tile_blocks() * joint_block_bytes() + 16; }
+  constexpr int joint_bytes() const { return cluster_blocks() * joint_rows() * joint_row_bytes(); }
   constexpr bool can_be_joint() const {
-    return split_tiles() <= kMostCounters && (split_tiles() == 0 || split_tiles() <= sharers()) &&
-           most_sharers() <= kMostJointSharers && joint_bytes() <= stages * stage_bytes();
+    if (whole > 0) return joint == 1 && whole == tiles();
+    return blocks == tiles() * joint && joint_bytes() <= stages * stage_bytes();
   }
   // The tap, and the first channel, of a tile's block of columns; a tap behind all where it is none.
   struct Columns {

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <set>
 
@@ -13,6 +12,7 @@
 #include "cuda/algorithms/algorithms.h"
 #include "cuda/algorithms/gradients.h"
 #include "cuda/algorithms/weight_gradient_half_sm90/config.h"
+#include "cuda/algorithms/weight_gradient_half_sm90/weight_gradient_maps.h"
 #include "cuda/launch/add_up_step.h"
 #include "cuda/launch/extents.h"
 #include "cuda/launch/kernel_algorithm.h"
@@ -88,90 +88,10 @@ TileWork work_of(const WeightGradientHalfSm90& a) {
   work.store.wavefronts += whole * (sums / 32 + sums / 64);
   work.store.waits += whole * 4 * a.row_blocks;
   work.stored_bytes += whole * 2 * sums;
-  if (a.joint) {
-    work.conversions += a.is_alone() ? 0.1 : 0.25;
-    work.converted_bytes += (a.is_alone() ? 0 : 4 * parts * sums) + 2.0 * static_cast<double>(a.conv.weights());
-    return work;
-  }
+  work.clusters = a.joint > 1;
+  if (a.joint) return work;
   count_sums(work, parts * sums, 2.0 * static_cast<double>(a.conv.weights()) * a.split_tiles() / a.tiles());
   return work;
-}
-
-// Rows of frames, with a window.
-TensorMapLayout rows_of(std::array<int, 5> extents, int channels, int pitch, int rows, ElementType type) {
-  TensorMapLayout layout{.extents = {},
-                         .strides = {},
-                         .box = {static_cast<std::uint32_t>(channels), static_cast<std::uint32_t>(pitch),
-                                 static_cast<std::uint32_t>(rows), 1, 1},
-                         .swizzle = channels == 32 ? Swizzle::bytes_64 : Swizzle::bytes_128,
-                         .type = type};
-  std::uint64_t step = 2;
-  for (const int extent : extents) {
-    layout.extents.push_back(static_cast<std::uint64_t>(extent));
-    if (step > 2) layout.strides.push_back(step);
-    step *= static_cast<std::uint64_t>(extent);
-  }
-  return layout;
-}
-
-// x as [pixel][channel] where pixels of y are those of x, else as images to walk over; dy as
-// [pixel][filter].
-TensorMaps maps_of(const WeightGradientHalfSm90& kernel) {
-  const auto wide = [](int value) { return static_cast<std::uint64_t>(value); };
-  const ConvExtents& a = kernel.conv;
-  constexpr std::string_view kMaps = "convtune::weight_gradient_half_sm90::Maps";
-  if (kernel.planes) {
-    const auto planes_of = [&](int channels, int frames, int of_frame, ElementType type) {
-      // Images are copied without a map, and this one is not read. Channels come in eights, planes may be
-      // less.
-      if (!kernel.has_whole_planes()) channels = channels / 8 * of_frame, of_frame = 8;
-      const std::uint64_t plane = 2 * wide(of_frame), channel = plane * wide(frames);
-      const auto columns = static_cast<std::uint32_t>(kernel.kPiece * kernel.slice_pieces());
-      return TensorMapLayout{
-          .extents = {wide(of_frame), wide(channels), wide(frames), wide(a.n), 1},
-          .strides = {channel, plane, channel * wide(channels), channel * wide(channels) * wide(a.n)},
-          .box = {columns, kernel.kBlock, 1, 1, 1},
-          .type = type};
-    };
-    return {kMaps,
-            {{Operand::x, {planes_of(a.c, a.d, a.h * a.w, a.x_type)}},
-             {Operand::dy, {planes_of(a.k, a.z, a.p * a.q, a.y_type)}}}};
-  }
-  const std::uint64_t pixel = 2 * wide(a.c), frame = pixel * wide(a.w) * wide(a.h);
-  const auto pixels = static_cast<std::uint32_t>(kernel.pixels);
-  if (kernel.window > 0) {
-    return {kMaps,
-            {{Operand::x,
-              {rows_of({a.c, a.w, a.h, a.d, a.n}, kernel.block_channels(), kernel.pitch(),
-                       kernel.window_rows(), a.x_type)}},
-             {Operand::dy,
-              {rows_of({a.k, a.q, a.p, a.z, a.n}, kernel.kBlock, kernel.pitch(), kernel.window, a.y_type)}}}};
-  }
-  TensorMapLayout x{.extents = {wide(a.c), wide(a.w), wide(a.h)},
-                    .strides = {pixel, pixel * wide(a.w)},
-                    .box = {kernel.kBlock, pixels},
-                    .swizzle = Swizzle::bytes_128,
-                    .type = a.x_type};
-  if (kernel.pointwise()) {
-    x.extents = {wide(a.c), wide(a.n) * wide(a.d) * wide(a.h) * wide(a.w)};
-    x.strides = {pixel};
-  } else {
-    x.walk = ImageWalk{{-a.pad_left, -a.pad_top},
-                       {kernel.corner_right(), kernel.corner_below()},
-                       {static_cast<std::uint32_t>(a.stride_w), static_cast<std::uint32_t>(a.stride_h)}};
-    if (a.has_depth()) {
-      x.extents.push_back(wide(a.d)), x.strides.push_back(frame);
-      x.walk->first_corner.push_back(-a.pad_front), x.walk->last_corner.push_back(kernel.corner_behind());
-      x.walk->strides.push_back(static_cast<std::uint32_t>(a.stride_d));
-    }
-    x.extents.push_back(wide(a.n)), x.strides.push_back(frame * wide(a.d));
-  }
-  const TensorMapLayout dy{.extents = {wide(a.k), static_cast<std::uint64_t>(kernel.all_pixels())},
-                           .strides = {2 * wide(a.k)},
-                           .box = {kernel.kBlock, pixels},
-                           .swizzle = Swizzle::bytes_128,
-                           .type = a.y_type};
-  return {kMaps, {{Operand::x, {x}}, {Operand::dy, {dy}}}};
 }
 
 // Warpgroups that multiply, and what each has.
@@ -242,14 +162,12 @@ class WeightGradientHalf : public KernelAlgorithmOf<WeightGradientHalfSm90> {
     if (!kernel.planes)
       order.push_back(kernel.whole == 0 || kernel.joint ? Argument(DwLast{}) : Argument(0));
     arguments.insert(arguments.end(), order.begin(), order.end());
-    arguments.push_back(Pointer{Operand::counters, "unsigned*"});
     LaunchPlan plan = plan_of(kernel, {.flagged = false}, device, {static_cast<unsigned>(kernel.blocks)},
                               std::move(arguments));
-    if (kernel.joint) {
-      add_up_within(plan, kernel.partial_words());
-      return plan;
-    }
-    add_up_behind(plan, kernel.partial_words(),
+    if (kernel.joint)
+      plan.pack.clear();
+    else
+      add_up_behind(plan, kernel.partial_words(),
                   {static_cast<unsigned>(kernel.behind_blocks()), kernel.bias ? 2u : 1u}, kAddThreads, order);
     return plan;
   }
@@ -276,6 +194,17 @@ class WeightGradientHalf : public KernelAlgorithmOf<WeightGradientHalfSm90> {
     return possible;
   }
 
+  // Blocks of a tile that store its gradients themselves; 0: a second kernel does. Clusters of more than two
+  // leave some multiprocessors idle.
+  static std::vector<int> joint_of(WeightGradientHalfSm90 kernel, int multiprocessors) {
+    kernel.joint = kernel.whole > 0 ? 1 : kernel.blocks / kernel.tiles();
+    if (kernel.joint < 1 || kernel.joint > WeightGradientHalfSm90::kMostJoint || !kernel.can_be_joint() ||
+        (kernel.joint > 2 && kernel.blocks > multiprocessors * 7 / 8))
+      return {0};
+    if (kernel.whole > 0) return {1};
+    return {0, kernel.joint};
+  }
+
   // Rows of a stage that leave few positions idle, of which two stages have room.
   static std::vector<int> windows_of(WeightGradientHalfSm90 kernel) {
     std::vector<Ranked<int>> ranked;
@@ -298,9 +227,12 @@ class WeightGradientHalf : public KernelAlgorithmOf<WeightGradientHalfSm90> {
           kernel.blocks = blocks, kernel.whole = whole, kernel.stages = most_stages;
           kernel.joint = 0;
           while (kernel.stages >= least_stages && !kernel.valid(sm90_smem_per_block())) --kernel.stages;
-          kernel.joint = kernel.can_be_joint() ? 1 : 0;
+          if (kernel.stages < least_stages) continue;
           for (kernel.early = 0; kernel.early <= (kernel.window > 0 && !kernel.planes); ++kernel.early)
-            if (kernel.stages >= least_stages) ranked.push_back(timed(kernel, a, target, kernel.blocks));
+            for (const int joint : joint_of(kernel, device.units)) {
+              kernel.joint = joint;
+              ranked.push_back(timed(kernel, a, target, kernel.blocks));
+            }
           kernel.early = kernel.joint = 0;
           if (kernel.tiles() < blocks) break;
         }

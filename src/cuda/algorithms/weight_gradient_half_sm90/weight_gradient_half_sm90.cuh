@@ -23,6 +23,7 @@
 // The gradient of a bias is one more product, of dy and ones, in tiles of the first columns.
 #include "cuda/algorithms/weight_gradient_half_sm90/add_up.cuh"
 #include "cuda/algorithms/weight_gradient_half_sm90/finish.cuh"
+#include "cuda/ptx/fetch.cuh"
 #include "cuda/ptx/grid.cuh"
 #include "cuda/ptx/wgmma_half_turned.cuh"
 #include "cuda/tile/consumers.cuh"
@@ -105,15 +106,6 @@ __device__ __forceinline__ void leave(const Sums<config>& sums, const RowSums<co
     }
 }
 
-// What a block is given besides its operands.
-struct Outputs {
-  const void *x, *dy;
-  float* partial;
-  void *dw, *dbias;
-  int dw_last;
-  unsigned* counters;
-};
-
 template <WeightGradientHalfSm90 config>
 __device__ void consume(const Outputs& to, unsigned smem, int consumer) {
   const int warp = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / 32 % 4, 0);
@@ -124,7 +116,7 @@ __device__ void consume(const Outputs& to, unsigned smem, int consumer) {
   Ring<config.stages> ring;
   Sums<config> sums;
   RowSums<config> row_sums;
-  Finish<config> finish{to.x, to.dy, to.partial, to.counters, to.dw, to.dbias, smem, to.dw_last};
+  const Finish<config> finish{to, smem};
   bool is_nan = false;
 #pragma unroll 1
   for (Part<config> part; part.exists(); part.next()) {
@@ -134,10 +126,15 @@ __device__ void consume(const Outputs& to, unsigned smem, int consumer) {
       multiply<config, config.bias>(sums, row_sums, ring, smem, first_row, column_group, count);
     else
       multiply<config, false>(sums, row_sums, ring, smem, first_row, column_group, count);
+    if constexpr (config.joint && config.whole == 0) {  // a block's only part
+      finish.send(sums, row_sums, first_row, column_group, has_row_sums);
+      finish.store(part.tile);
+      return;
+    }
     if constexpr (config.whole > 0)
       if (part.is_whole()) {
-        const bool some =
-            store_whole<config>(sums, to.dw, smem, part.tile, first_row, column_group, config.joint ? to.dw_last : 0);
+        const bool some = store_whole<config>(sums, to.dw, smem, part.tile, first_row, column_group,
+                                              config.joint ? to.dw_last : 0);
         if (config.bias && has_row_sums) store_biases<config>(row_sums, to.dbias, part.tile, first_row);
         if constexpr (config.joint) {
           is_nan = is_nan || some;
@@ -148,17 +145,10 @@ __device__ void consume(const Outputs& to, unsigned smem, int consumer) {
         }
         continue;
       }
-    if constexpr (config.is_alone()) {
-      if (config.bias && has_row_sums) store_biases<config>(row_sums, to.dbias, part.tile, first_row);
-      finish.store_sums(sums, part.tile, first_row, column_group);
-    } else {
-      leave<config>(sums, row_sums,
-                    to.partial + config.place(static_cast<int>(blockIdx.x), part.tile) * config.place_words(),
-                    row, first_column, has_row_sums);
-      if constexpr (config.joint) finish.come(part.tile);
-    }
+    leave<config>(sums, row_sums,
+                  to.partial + config.place(static_cast<int>(blockIdx.x), part.tile) * config.place_words(),
+                  row, first_column, has_row_sums);
   }
-  if constexpr (config.joint && config.split_tiles() > 0 && !config.is_alone()) finish.add_up_parts();
   if constexpr (config.joint && config.whole > 0) finish.check_whole_tiles(is_nan);
 }
 
@@ -167,7 +157,8 @@ __device__ void consume(const Outputs& to, unsigned smem, int consumer) {
 template <WeightGradientHalfSm90 config>
 struct LoadsPixels {
   static constexpr int kArrivals = config.aligned ? 1 : 128;
-  __device__ static __forceinline__ void prepare(unsigned smem) {
+  __device__ static __forceinline__ void prepare(const Maps& maps, unsigned smem) {
+    if (config.aligned && threadIdx.x == 0) ptx::fetch_map(&maps.x), ptx::fetch_map(&maps.dy);
     if constexpr (config.window > 0) {
       clear_ends<config>(smem);
       ptx::fence_proxy_async();
@@ -208,7 +199,7 @@ __device__ __forceinline__ void run_block(const Maps& maps, const Outputs& to, u
                                         config.kTransposingWarps);
     ptx::fence_mbarrier_init();
   }
-  Loads::prepare(smem);
+  Loads::prepare(maps, smem);
   if constexpr (config.bias) {
     constexpr unsigned kOnes = config.conv.x_type == ElementType::bf16 ? 0x3f803f80 : 0x3c003c00;
     for (unsigned i = threadIdx.x; i < config.kOnesBytes / 4; i += blockDim.x)
@@ -222,6 +213,7 @@ __device__ __forceinline__ void run_block(const Maps& maps, const Outputs& to, u
     if constexpr (R::kMove) ptx::leave_registers<R::kLoading>();
     Loads::bring(maps, static_cast<const unsigned short*>(to.x), static_cast<const unsigned short*>(to.dy),
                  smem);
+    if constexpr (config.cluster_blocks() > 1) ptx::cluster_sync(), ptx::cluster_sync();  // Finish's
   } else {
     if constexpr (R::kMove) ptx::take_registers<R::kMultiplying>();
     consume<config>(to, smem, warpgroup);
@@ -245,12 +237,12 @@ __device__ __forceinline__ void run_add_up(const float* __restrict__ partial, co
 }
 
 template <WeightGradientHalfSm90 config>
-__global__ void __launch_bounds__(config.threads(), 1)
+__global__ void __cluster_dims__(config.cluster_blocks(), 1, 1) __launch_bounds__(config.threads(), 1)
     weight_gradient_half_sm90(const __grid_constant__ Maps maps, const void* __restrict__ x,
                               const void* __restrict__ dy, float* __restrict__ partial, void* __restrict__ dw,
-                              void* __restrict__ dbias, int dw_last, unsigned* __restrict__ counters) {
+                              void* __restrict__ dbias, int dw_last) {
   extern __shared__ __align__(1024) unsigned char memory[];
-  run_block<config, LoadsPixels<config>>(maps, {x, dy, partial, dw, dbias, dw_last, counters},
+  run_block<config, LoadsPixels<config>>(maps, {x, dy, partial, dw, dbias, dw_last},
                                          ptx::shared_address(memory), [] { ptx::wait_for_earlier_grids(); });
 }
 
