@@ -1,5 +1,5 @@
-// Gradients of weights in one launch, whose blocks add up sums of a cluster: right, with a bias, where filters,
-// channels and taps do not fill tiles.
+// Gradients of weights in one launch, whose blocks add up sums of a cluster: right, with a bias, where
+// filters, channels and taps do not fill tiles.
 #include <gtest/gtest.h>
 
 #include "cuda/algorithms/algorithms.h"

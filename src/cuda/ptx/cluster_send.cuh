@@ -19,7 +19,8 @@ __device__ inline void cluster_wait() {
   asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
 }
 
-// Two words to another block's shared memory, at a multiple of 8, by an address of mapa(), or to this block's.
+// Two words to another block's shared memory, at a multiple of 8, by an address of mapa(), or to this
+// block's.
 __device__ inline void st_shared_there_v2(unsigned to, float a, float b) {
   asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(a), "f"(b) : "memory");
 }

@@ -47,9 +47,9 @@ __global__ void __cluster_dims__(config.cluster_blocks(), 1, 1) __launch_bounds_
                                    const void* __restrict__ dy, float* __restrict__ partial,
                                    void* __restrict__ dw, void* __restrict__ dbias) {
   extern __shared__ __align__(1024) unsigned char memory[];
-  weight_gradient_half_sm90::run_block<config, LoadsSlices<config>>(
-      maps, {x, dy, partial, dw, dbias, 0}, ptx::shared_address(memory),
-      [] { ptx::wait_for_earlier_grids(); });
+  weight_gradient_half_sm90::run_block<config, LoadsSlices<config>>(maps, {x, dy, partial, dw, dbias, 0},
+                                                                    ptx::shared_address(memory),
+                                                                    [] { ptx::wait_for_earlier_grids(); });
 }
 
 template <WeightGradientHalfSm90 config>

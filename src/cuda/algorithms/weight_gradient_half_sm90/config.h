@@ -164,14 +164,12 @@ struct WeightGradientHalfSm90 {
   constexpr long long place_words() const { return 1LL * tile_rows() * (tile_columns() + (bias ? 1 : 0)); }
   constexpr long long flags_at() const { return places() * place_words(); }
   constexpr int tile_flags() const { return 4 * consumers(); }
-  constexpr long long partial_words() const {
-    return joint ? 0 : flags_at() + 1LL * whole * tile_flags();
-  }
+  constexpr long long partial_words() const { return joint ? 0 : flags_at() + 1LL * whole * tile_flags(); }
   constexpr long long row_sums_at() const { return 1LL * tile_rows() * tile_columns(); }
 
-  // ---- One launch. Of a tile each block of a cluster gets some rows, in the place of the stages: [rank of who
-  // sends][row][block of columns][channel], a block 16 bytes further on, which spreads taps over banks, and
-  // behind them the sum of dy ----
+  // ---- One launch. Of a tile each block of a cluster gets some rows, in the place of the stages: [rank of
+  // who sends][row][block of columns][channel], a block 16 bytes further on, which spreads taps over banks,
+  // and behind them the sum of dy ----
   constexpr int cluster_blocks() const { return greater(joint, 1); }
   constexpr int joint_rows() const { return ceil_div(tile_rows(), cluster_blocks()); }
   constexpr int joint_block_bytes() const { return 4 * block_channels() + 16; }

@@ -82,12 +82,13 @@ struct Finish {
   __device__ void store(int tile) const {
     const int begin = rank() * kRows, first_filter = config.first_filter(tile) + begin;
     const int rows = lesser(lesser(kRows, config.tile_rows() - begin), kConv.k - first_filter);
-    const bool any_nan =
-        ptx::bar_sync_or(kBarrier, kThreads,
-                         to.dw_last != 0 ? store_taps(tile, first_filter, rows) : store_columns(tile, first_filter, rows));
+    const bool any_nan = ptx::bar_sync_or(
+        kBarrier, kThreads,
+        to.dw_last != 0 ? store_taps(tile, first_filter, rows) : store_columns(tile, first_filter, rows));
     if (config.bias && config.first_block(tile) == 0 && to.dbias != nullptr)
       for (int row = thread(); row < rows; row += kThreads)
-        store_element<kConv.bias_type>(to.dbias, first_filter + row, sum_of_all(place_of_sum(row, kBlocks, 0)));
+        store_element<kConv.bias_type>(to.dbias, first_filter + row,
+                                       sum_of_all(place_of_sum(row, kBlocks, 0)));
     if (!any_nan) return;
 #pragma unroll 1
     for (int first = 0; first < rows * kBlocks * kChannels; first += kThreads) {
@@ -177,8 +178,8 @@ struct Finish {
       if (lane == 0) store_element<kConv.x_type>(to.dw, place_of_gradient<kConv>(now, to.dw_last), sum);
     }
   }
-  // Whole tiles of a block that has several: reads back what is NaN of them, when all are stored, and computes
-  // it again.
+  // Whole tiles of a block that has several: reads back what is NaN of them, when all are stored, and
+  // computes it again.
   __device__ void check_whole_tiles(bool is_nan) const {
     if (!ptx::bar_sync_or(kBarrier, kThreads, is_nan)) return;
     constexpr int kRun = kChannels * kTaps;

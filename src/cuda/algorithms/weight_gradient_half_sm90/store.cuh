@@ -59,9 +59,8 @@ __device__ __forceinline__ bool store_whole(const Sums<config>& sums, void* __re
       unsigned words[4];
       ptx::ld_shared_v4(words, staged + row * config.staged_row_bytes() + 16 * piece);
       const long long weight =
-          dw_last != 0
-              ? (1LL * filter * kTaps + piece / kEights) * a.c + first_channel + piece % kEights * 8
-              : (1LL * filter * a.c + first_channel) * kTaps + 8 * piece;
+          dw_last != 0 ? (1LL * filter * kTaps + piece / kEights) * a.c + first_channel + piece % kEights * 8
+                       : (1LL * filter * a.c + first_channel) * kTaps + 8 * piece;
       if constexpr (config.aligned) {
         *reinterpret_cast<uint4*>(static_cast<unsigned short*>(dw) + weight) = {words[0], words[1], words[2],
                                                                                 words[3]};

@@ -155,12 +155,11 @@ class WeightGradientHalf : public KernelAlgorithmOf<WeightGradientHalfSm90> {
   }
   LaunchPlan launch(const WeightGradientHalfSm90& kernel, const DeviceInfo& device) const override {
     std::vector<Argument> arguments = sums_arguments(), order;
-    arguments.insert(arguments.begin(), maps_of(kernel));
+    arguments.insert(arguments.begin(), weight_gradient_maps(kernel));
     for (const Operand gradient : {Operand::dw, Operand::dbias})
       arguments.push_back(Pointer{gradient, "void*"});
     // Whole tiles that a second kernel looks at are stored as [K][C][T][R][S].
-    if (!kernel.planes)
-      order.push_back(kernel.whole == 0 || kernel.joint ? Argument(DwLast{}) : Argument(0));
+    if (!kernel.planes) order.push_back(kernel.whole == 0 || kernel.joint ? Argument(DwLast{}) : Argument(0));
     arguments.insert(arguments.end(), order.begin(), order.end());
     LaunchPlan plan = plan_of(kernel, {.flagged = false}, device, {static_cast<unsigned>(kernel.blocks)},
                               std::move(arguments));
@@ -168,7 +167,8 @@ class WeightGradientHalf : public KernelAlgorithmOf<WeightGradientHalfSm90> {
       plan.pack.clear();
     else
       add_up_behind(plan, kernel.partial_words(),
-                  {static_cast<unsigned>(kernel.behind_blocks()), kernel.bias ? 2u : 1u}, kAddThreads, order);
+                    {static_cast<unsigned>(kernel.behind_blocks()), kernel.bias ? 2u : 1u}, kAddThreads,
+                    order);
     return plan;
   }
   TileWork counted(const WeightGradientHalfSm90& kernel) const override { return work_of(kernel); }

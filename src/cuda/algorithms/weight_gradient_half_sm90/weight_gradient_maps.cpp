@@ -25,7 +25,7 @@ TensorMapLayout rows_of(std::array<int, 5> extents, int channels, int pitch, int
 
 }  // namespace
 
-TensorMaps maps_of(const WeightGradientHalfSm90& kernel) {
+TensorMaps weight_gradient_maps(const WeightGradientHalfSm90& kernel) {
   const auto wide = [](int value) { return static_cast<std::uint64_t>(value); };
   const ConvExtents& a = kernel.conv;
   constexpr std::string_view kMaps = "convtune::weight_gradient_half_sm90::Maps";

@@ -8,6 +8,6 @@ namespace convtune::cuda {
 
 // x as [pixel][channel] where pixels of y are those of x, with a window as rows of frames, else as images to
 // walk over; dy as [pixel][filter].
-TensorMaps maps_of(const WeightGradientHalfSm90& kernel);
+TensorMaps weight_gradient_maps(const WeightGradientHalfSm90& kernel);
 
 }  // namespace convtune::cuda
