@@ -88,8 +88,8 @@ TileWork work_of(const WeightGradientHalfSm90& a) {
   work.store.wavefronts += whole * (sums / 32 + sums / 64);
   work.store.waits += whole * 4 * a.row_blocks;
   work.stored_bytes += whole * 2 * sums;
-  work.clusters = a.joint > 1;
-  if (a.joint) return work;
+  if (a.joint && a.whole > 0) return work;
+  work.clusters = a.joint > 0;
   count_sums(work, parts * sums, 2.0 * static_cast<double>(a.conv.weights()) * a.split_tiles() / a.tiles());
   return work;
 }
