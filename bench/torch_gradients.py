@@ -61,8 +61,8 @@ def plans_of(path):
 class Row:
     """A problem's tensors, and what runs it."""
 
-    def __init__(self, problem, device):
-        self.problem, self.device = problem, device
+    def __init__(self, problem, device, last=False):
+        self.problem, self.device, self.last = problem, device, last
         a, axes = problem, 3 if len(problem.stride) == 3 else 2
         kind, last = TYPES[a.dtype], {2: torch.channels_last, 3: torch.channels_last_3d}[axes]
         form = last if a.layout == "nhwc" else torch.contiguous_format
@@ -102,12 +102,13 @@ class Row:
         packed = torch.empty(max(convolution.packed_bytes, 1) + 256, dtype=torch.uint8, device=self.device)
         at = packed.data_ptr() + -packed.data_ptr() % 256
         if a.direction == "bwd_w":
-            result, bias = torch.empty_like(self.plain), torch.empty(a.k, dtype=self.w.dtype, device=self.device)
+            at_once = self.last and convolution.can_lay_dw_last
+            result, bias = torch.empty_like(self.w if at_once else self.plain), torch.empty(a.k, dtype=self.w.dtype, device=self.device)
 
             def run():
-                convolution.run_tensors_raw(x=self.x.data_ptr(), dy=self.dy.data_ptr(), dw=result.data_ptr(),
+                convolution.run_tensors_raw(x=self.x.data_ptr(), dy=self.dy.data_ptr(), dw=result.data_ptr(), dw_last=at_once,
                                             dbias=bias.data_ptr() if a.bias else 0, stream=stream)  # fmt: skip
-                return result
+                return result if at_once or not self.last else torch.empty_like(self.w).copy_(result)
 
             return run
         of_x = a.direction == "bwd_d"
@@ -264,6 +265,7 @@ def main():
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--seconds", type=float, default=0.3, help="measuring time of a row")
     parser.add_argument("--bits", type=int, default=0, help="runs whose bits are compared")
+    parser.add_argument("--last", action="store_true", help="dw as the weight lies, with a copy behind plans that cannot store it so")
     parser.add_argument("--against", type=Path, help="another process's --json, whose bits are compared")
     parser.add_argument("--ours", action="store_true", help="no way of PyTorch's")
     parser.add_argument("--deadline", type=float, default=math.inf, help="seconds behind which rows are left out")
@@ -294,7 +296,7 @@ def main():
                 pool.shutdown(wait=False, cancel_futures=True)
                 break
             ours = [(name, one.result()) for name, one in ways]
-            found = measure(Row(problem, machine.device), ours, machine, options)
+            found = measure(Row(problem, machine.device, options.last), ours, machine, options)
             plan = ours[0][1] if isinstance(ours[0][1], str) else f"{ours[0][1].plan.source}: {ours[0][1].plan.algorithm}"
             rows.append(found | {"plan": plan, "direction": problem.direction, "ours": "ours"})
             print(said(rows[-1], earlier), flush=True)
