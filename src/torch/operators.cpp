@@ -217,6 +217,7 @@ CONVTUNE_API bool convtune_torch_offer_forward(const void* x, const void* weight
     launch.x = of_x, launch.residual = of_residual;
     launch.last = last, launch.transposed = transposed;
     call->forward.weight = of_weight;
+    call->forward.lies = reads_weights(convolution) && lies_as(of_weight, dense(of_weight, true));
     StepCalls::of_process().add(std::move(call));
     return true;
   } catch (...) {

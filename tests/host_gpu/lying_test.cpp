@@ -48,10 +48,55 @@ const std::vector<Case> kCases = {
      "rows=8 columns=8 images=1 consumers=1 filter_blocks=1 ping_pong=0 channels=64 input_stages=2 "
      "weight_stages=4 cluster=1"}};
 
+// Sums that blocks of a cluster share: of gradients, and of layers below.
+const std::vector<Case> kShared = {
+    {kGemm, "mb2ic80ih7oc72kh3ph1 dtype=bf16",
+     "consumers=2 row_blocks=1 filters=96 channels=64 stages=4 ping_pong=0 cluster=1 split=4"},
+    {kGemm, "mb2ic64ih9iw7oc72kh3sh2ph1 dtype=f16",
+     "consumers=1 row_blocks=2 filters=64 channels=32 stages=8 ping_pong=0 cluster=1 split=2"}};
+// Layers themselves: strides, groups, frames, patches, channels that are no whole block, and more filters
+// than a box has.
+const std::vector<Case> kLayers = {
+    {kGemm, "mb2ic80ih7oc72kh3ph1 dtype=bf16 bias=0",
+     "consumers=2 row_blocks=2 filters=96 channels=32 stages=4 ping_pong=1 cluster=2 split=1"},
+    {kGemm, "mb2ic72ih9iw7oc80kh3sh2ph1 dtype=f16 bias=0",
+     "consumers=2 row_blocks=1 filters=128 channels=64 stages=4 ping_pong=0 cluster=1 split=1"},
+    {kGemm, "mb2ic136ih7oc72kh3ph1 dtype=bf16 bias=0",
+     "consumers=1 row_blocks=2 filters=48 channels=64 stages=8 ping_pong=0 cluster=1 split=4"},
+    {kGemm, "g2mb2ic128ih9iw7oc96kh3ph1 dtype=bf16 bias=0",
+     "consumers=2 row_blocks=1 filters=64 channels=64 stages=4 ping_pong=0 cluster=1 split=2"},
+    {kGemm, "mb1ic64id3ih5iw7oc64kd3kh1kw2sd2pd1 dtype=bf16 bias=0",
+     "consumers=2 row_blocks=1 filters=64 channels=64 stages=4 ping_pong=0 cluster=1 split=1"},
+    {kBody, "mb2ic64ih8oc128kh1 dtype=bf16 bias=0",
+     "rows=1 columns=64 images=1 consumers=2 filter_blocks=1 ping_pong=1 channels=64 input_stages=4 "
+     "weight_stages=2 cluster=1"},
+    {kBody, "mb2ic80ih8oc72kh3ph1 dtype=f16 bias=0",
+     "rows=8 columns=8 images=1 consumers=2 filter_blocks=2 ping_pong=0 channels=32 input_stages=2 "
+     "weight_stages=4 cluster=2"},
+    {kBody, "mb2ic72ih14oc64kh3sh2ph1 dtype=bf16 bias=0",
+     "rows=7 columns=7 images=1 consumers=2 filter_blocks=1 ping_pong=1 channels=64 input_stages=2 "
+     "weight_stages=4 cluster=1"},
+    {kBody, "mb2ic32ih8oc64kh2sh2 dtype=bf16 bias=0",
+     "rows=4 columns=4 images=1 consumers=1 filter_blocks=1 ping_pong=0 channels=64 input_stages=2 "
+     "weight_stages=2 cluster=1"},
+    {kBody, "mb2ic64ih4oc384kh3ph1 dtype=bf16 bias=0",
+     "rows=4 columns=4 images=1 consumers=3 filter_blocks=2 ping_pong=0 channels=64 input_stages=2 "
+     "weight_stages=2 cluster=1"},
+    {kBody, "g2mb2ic96ih8oc128kh3ph1 dtype=bf16 bias=0",
+     "rows=8 columns=8 images=1 consumers=1 filter_blocks=1 ping_pong=0 channels=64 input_stages=2 "
+     "weight_stages=4 cluster=1"}};
+std::vector<Case> all_cases() {
+  std::vector<Case> all = kCases;
+  all.insert(all.end(), kShared.begin(), kShared.end());
+  all.insert(all.end(), kLayers.begin(), kLayers.end());
+  return all;
+}
+
 ConvProblem problem_of(const Case& one) {
   const std::string text = one.problem;
-  const std::string precision = text.ends_with("bf16") ? "bf16" : "fp16";
-  return parse_problem(text + " precision=" + precision + " layout=nhwc dir=bwd_d");
+  const std::string precision = text.find("bf16") != text.npos ? "bf16" : "fp16";
+  const std::string direction = text.ends_with("bias=0") ? "" : " dir=bwd_d";
+  return parse_problem(text + " precision=" + precision + " layout=nhwc" + direction);
 }
 Config config_of(const Case& one) {
   return parse_config(one.config + std::string(" lying=1"));
@@ -65,14 +110,15 @@ TEST(LyingWeights, AreReadWhereTheyLie) {
   Backend& gpu = cuda::backend({Device::Kind::cuda, 0});
   if (!cuda::implicit_gemm_half_sm90().supports(problem_of(kCases.front()), gpu.info()))
     GTEST_SKIP() << "kernels for 9.0";
-  for (const Case& one : kCases) {
+  for (const Case& one : all_cases()) {
     const auto executable = algorithm_of(one).build(problem_of(one), gpu.info(), config_of(one));
     for (const std::uint64_t seed : {5, 6})  // special numbers in x, and in weights
       for (const TestData data : {TestData::integer, TestData::non_finite}) {
         if (data == TestData::integer && seed > 5) continue;
         host_gpu_tests::set_mode(seed == 5 ? "late watch" : "shuffled watch nan seed=1");
         Testbed bed(problem_of(one), gpu, data, seed, 0);
-        EXPECT_EQ(host_gpu_tests::fault_of(bed, *executable), "") << one.problem << " " << one.config;
+        EXPECT_EQ(host_gpu_tests::fault_of(bed, *executable), "")
+            << one.problem << " " << one.config << " data " << seed;
       }
   }
 }
@@ -81,7 +127,7 @@ TEST(LyingWeights, ArePackedAsTheFilterChannelsLast) {
   Backend& gpu = cuda::backend({Device::Kind::cuda, 0});
   if (!cuda::implicit_gemm_half_sm90().supports(problem_of(kCases.front()), gpu.info()))
     GTEST_SKIP() << "kernels for 9.0";
-  for (const Case& one : kCases) {
+  for (const Case& one : all_cases()) {
     const ConvProblem a = problem_of(one);
     const Algorithm& algorithm = algorithm_of(one);
     EXPECT_EQ(cuda::kernel_algorithm(algorithm)->packed_order(a, gpu.info(), config_of(one)),
@@ -114,8 +160,8 @@ TEST(LyingWeights, AreAChoiceThatIsExplained) {
   }
 }
 
-// Layers have a bias, and their weights are packed once.
-TEST(LyingWeights, AreOfGradientsWithoutABias) {
+// Layers of models that nobody trains have a bias, and their weights are packed once.
+TEST(LyingWeights, AreOfLayersAndGradientsWithoutABias) {
   const DeviceInfo& device = cuda::backend({Device::Kind::cuda, 0}).info();
   const Algorithm& gemm = cuda::implicit_gemm_half_sm90();
   ConvProblem problem = problem_of(kCases.front());
@@ -131,8 +177,14 @@ TEST(LyingWeights, AreOfGradientsWithoutABias) {
   EXPECT_FALSE(gemm.accepts(problem, device, config_of(kCases.front())));
   problem.r = problem.s = 1, problem.pad_top = problem.pad_bottom = problem.pad_left = problem.pad_right = 0;
   EXPECT_TRUE(gemm.accepts(problem, device, config_of(kCases.front())));
-  problem.direction = Direction::forward, problem.layout = Layout::nhwc;
-  EXPECT_FALSE(gemm.accepts(problem, device, config_of(kCases.front())));
+  problem = problem_of(kLayers.front());
+  EXPECT_TRUE(gemm.accepts(problem, device, config_of(kLayers.front())));
+  EXPECT_TRUE(cuda::is_lying(gemm.candidates(problem, device).front()));
+  problem.bias = true;
+  EXPECT_FALSE(gemm.accepts(problem, device, config_of(kLayers.front())));
+  EXPECT_FALSE(cuda::is_lying(gemm.candidates(problem, device).front()));
+  problem.bias = false, problem.layout = Layout::nchw;
+  EXPECT_FALSE(gemm.accepts(problem, device, config_of(kLayers.front())));
 }
 
 // Sums that few and many blocks share, of whole filters and of some taps; channels that are no whole block;

@@ -47,6 +47,26 @@ def test_others_are_packed():
     assert lying(packs, w, w) == 0
 
 
+@pytest.mark.parametrize("shape", ((8, 4, 3, 3), (8, 4, 1, 1)))
+@pytest.mark.parametrize("last", (False, True))
+def test_layers_whose_weights_change_read_them_as_they_lie(shape, last, monkeypatch):
+    from convtune.torch import run as running
+
+    w, x = at_256(*shape, last=last), torch.zeros(2, 4, 6, 6).to(memory_format=torch.channels_last)
+    asked = []
+    monkeypatch.setattr(running, "pack", lambda convolution, weight, *_: (asked.append("packed"), 256))
+    monkeypatch.setattr(running, "packed_weights", lambda convolution, weight, *_: (asked.append("kept"), 512))
+    monkeypatch.setattr(running, "launched", lambda planned, image, packed, *_: packed)
+    how = How(stride=(1, 1), padding=(1,) * 4, dilation=(1, 1), reuse=False)
+    problem = running.problem_for(x, w, how, None)
+    reads = type("ReadsOf", (Reads,), {"problem": problem})
+    monkeypatch.setattr(running.PLANS, "peek", lambda key: Planned(reads, problem))
+    lies = last or shape[-1] == 1
+    assert running.run(x, w, None, how) == (w.data_ptr() if lies else 256)
+    assert asked == ([] if lies else ["packed"])
+    assert running.run(x, w, None, How(stride=(1, 1), padding=(1,) * 4, dilation=(1, 1))) == 512  # weights that stay
+
+
 class Stores:
     """Stands for a convolution that stores dw in the order that it is asked for: a CPU's, whose dw is turned behind it."""
 

@@ -17,7 +17,7 @@ What it promises, with the reasons in docs/decisions/0012-pytorch.md:
 - Each gradient (of x, of the weight and bias) is convtune's where a record or optimize has proven its plan, else PyTorch's
   own convolution backward; gradients of gradients are PyTorch's.
 - Weights are packed when they change, by `_version`: not at every call. Calls that record gradients of the weight,
-  and CUDA graphs, pack every time, so that a training step and a replay see what the weight holds then.
+  and CUDA graphs, pack every time, or read the weight as it lies, so that a training step and a replay see what it holds then.
 - A CUDA graph can record what was called once before: a plan may have to compile, and that cannot be recorded.
 """
 

@@ -16,7 +16,7 @@ from ..machine import devices
 from ..problem import Problem
 from ..problem import problem_of as problem_of_shapes
 from ..problem import transposed_problem_of
-from ..tensors import allowed_precision, check_like, pack, packed_weights
+from ..tensors import allowed_precision, check_like, lying, pack, packed_weights
 from ..words import activation_of
 from .batches import ANY_BATCH, behind, is_behind, planned_like_others, waits_for_kernels
 from .frames import check_cache, check_kept, joined, keep_frames
@@ -326,7 +326,9 @@ def run(
     if capturing and how.reuse and _hold(weight, bias, how) and (recorded := PACKS.record(weight, bias, convolution)):
         kept, packed = recorded, recorded.pointer
     elif capturing or not how.reuse:
-        kept, packed = pack(convolution, weight, bias, x, stream)
+        kept, packed = None, lying(convolution, weight, x)
+        if not packed:
+            kept, packed = pack(convolution, weight, bias, x, stream)
     else:
         kept, packed = packed_weights(convolution, weight, bias, x, stream)
     y = launched(planned, x, packed, residual, last, stream, as_wanted, cache, cache_out)

@@ -68,13 +68,14 @@ bool KernelAlgorithm::has_bare_part(const ConvProblem& problem) const {
 
 std::vector<Computed> KernelAlgorithm::parts(const ConvProblem& problem) const {
   const ConvProblem whole = seen(problem);
+  const bool weights_last = problem.layout == Layout::nhwc || problem.t * problem.r * problem.s == 1;
   std::vector<Computed> computed;
   const std::vector<ForwardPart> all = forward_parts(whole, cut());
   const bool whole_rows =
       std::ranges::all_of(all, [&](const ForwardPart& part) { return part.width == all.front().width; });
   for (const ForwardPart& part : all) {
     computed.push_back(computed_part(part));
-    computed.back().weights_last = problem.layout == Layout::nhwc || problem.t * problem.r * problem.s == 1;
+    computed.back().weights_last = weights_last;
     computed.back().fills_rows =
         whole_rows && part.width.residues < part.width.stride && fills_rows(part.width.residues);
     if (part.is_whole()) static_cast<ConvProblem&>(computed.back()) = in_plane(part.problem);
@@ -83,7 +84,7 @@ std::vector<Computed> KernelAlgorithm::parts(const ConvProblem& problem) const {
   const bool stores = std::ranges::all_of(
       computed, [&](const Computed& part) { return stores_between() || !part.lies.between(); });
   const bool convert = computed.size() > 1 && channels_last() && is_convertible(computed.front());
-  if (computed.empty() || !stores || convert) return {Computed{whole}};
+  if (computed.empty() || !stores || convert) return {Computed{whole, {}, {}, {}, weights_last}};
   return computed;
 }
 

@@ -19,6 +19,12 @@ __device__ constexpr unsigned long long lying_descriptor(unsigned address, unsig
          1ull << 62;
 }
 
+// The place in a cluster of blocks that bring weights to each other; 0 where they only share sums.
+template <auto config>
+__device__ __forceinline__ int bringing(int rank) {
+  return config.cluster > 1 ? rank : 0;
+}
+
 // Brings a step's weights of kBlocks times 64 filters, from `filter` of `group` on: of so many k's from
 // `channel` on, of which each block of a cluster brings its part to all.
 template <auto config, int kBlocks>
@@ -27,17 +33,32 @@ __device__ __forceinline__ void bring_lying_weights(const ptx::TensorMap* map, i
                                                     bool mine) {
   constexpr ConvExtents a = config.conv;
   constexpr int kRows = config.channels / config.cluster, kResults = a.group_results();
-  const int k = group * a.group_channels() + channel + rank * kRows;
+  const int k = group * a.group_channels() + channel + bringing<config>(rank) * kRows;
   for_constants<0, kBlocks>([&](auto block) {
     const int at = filter + block.value * LyingWeights::kBlock;
     const int residue = a.lies.residues() == 1 ? 0 : at / kResults;
-    const unsigned there = to + (block.value * config.channels + rank * kRows) * 128;
+    const unsigned there = to + (block.value * config.channels + bringing<config>(rank) * kRows) * 128;
     const int of_layer = config.lie.tap_of(a, residue, tap);
     if constexpr (config.cluster > 1)
       ptx::load_box_to_all_if(there, map, at - residue * kResults, of_layer, k, 0, 0, full,
                               (1u << config.cluster) - 1, mine);
     else
       ptx::load_box_if(there, map, at - residue * kResults, of_layer, k, 0, 0, full, mine);
+  });
+}
+
+// Brings a step's weights of a layer: rows of a tap's channels, from `channel` on, of kFilters filters.
+template <auto config, int kFilters>
+__device__ __forceinline__ void bring_lying_rows(const ptx::TensorMap* map, int filter, int tap, int channel,
+                                                 int rank, unsigned to, unsigned full, bool mine) {
+  constexpr int kPart = kFilters / config.cluster, kBox = LyingWeights::box_filters(kPart);
+  for_constants<0, kPart / kBox>([&](auto box) {
+    const int row = bringing<config>(rank) * kPart + box.value * kBox;
+    if constexpr (config.cluster > 1)
+      ptx::load_box_to_all_if(to + row * config.row_bytes(), map, channel, tap, filter + row, 0, 0, full,
+                              (1u << config.cluster) - 1, mine);
+    else
+      ptx::load_box_if(to + row * config.row_bytes(), map, channel, tap, filter + row, 0, 0, full, mine);
   });
 }
 

@@ -118,8 +118,8 @@ TEST(Suites, TrainingHasBothGradientsOfALayer) {
     return std::count_if(all.begin(), all.end(),
                          [&](const ConvProblem& problem) { return problem.direction == direction; });
   };
-  EXPECT_EQ(rows("training", Direction::backward_weights), 30);
-  EXPECT_EQ(rows("training", Direction::backward_data), 30);
+  EXPECT_EQ(rows("training", Direction::backward_weights), 33);
+  EXPECT_EQ(rows("training", Direction::backward_data), 33);
   EXPECT_EQ(rows("training3d", Direction::backward_weights), 8);
   EXPECT_EQ(rows("training3d", Direction::backward_data), 7);
   EXPECT_EQ(rows("training_nchw", Direction::backward_weights), 17);

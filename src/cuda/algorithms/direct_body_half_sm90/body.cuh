@@ -57,7 +57,7 @@ struct Rings {
 };
 
 // Products of a config's operands: of weights that lie k is the outer extent.
-template <DirectBodyHalfSm90 config, bool kBf16, bool kLying = (config.lying > 0)>
+template <DirectBodyHalfSm90 config, bool kBf16, bool kTurned = config.turned()>
 struct ProductsOf {
   using Are = ptx::WgmmaHalfShared<kBf16, config.positions(), config.pixels_first()>;
 };
@@ -99,10 +99,10 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, Rings<config>& ring
   const int first_filter = config.ping_pong ? 0 : consumer * config.consumer_filters();
   const unsigned long long pixels = pixels_descriptor<config>((smem + kAt.inputs) / 16);
   // 16 channels of filters, and 64 filters.
-  constexpr int kSixteenOfA = config.lying > 0 ? kLyingSixteen : 2;
+  constexpr int kSixteenOfA = config.turned() ? kLyingSixteen : 2;
   constexpr int kBlockOfA = 64 * config.row_bytes() / 16;
   const unsigned at_filters = (smem + kAt.weights + first_filter * config.row_bytes()) / 16;
-  const unsigned long long filters = config.lying > 0
+  const unsigned long long filters = config.turned()
                                          ? lying_descriptor(at_filters, kBlockOfA)
                                          : ptx::wgmma_descriptor_exchanged<config.row_bytes()>(at_filters);
   const unsigned lane = threadIdx.x % 32;

@@ -111,7 +111,7 @@ TileWork work_of(const Kernel& a) {
   }
   // Filters whose k is the outer extent take tensor cores longer: an H200.
   constexpr double kTurned = 1.06;
-  work.multiply.products = groups * a.positions() / 2 * (a.lying > 0 ? kTurned : 1);
+  work.multiply.products = groups * a.positions() / 2 * (a.turned() ? kTurned : 1);
   if (a.transposes) work.multiply.waits += sliced_cycles(a, share, work.multiply.products) / kWaitCycles;
   work.multiply.instructions = groups * 4 * 4 + steps * blocks / a.filter_blocks * 4 * 24;
   work.multiply.wavefronts = groups * (16 + a.positions() / 4.0);
@@ -224,7 +224,8 @@ TensorMaps maps_of(const Kernel& kernel) {
   }
   if (kernel.lying > 0) {
     maps.type = "convtune::direct_body_half_sm90::MapsWithWeights";
-    maps.groups.push_back(lying_map(kernel.conv, kernel.lie, kernel.channels / kernel.cluster));
+    maps.groups.push_back(lying_map(kernel.conv, kernel.lie, kernel.depth(), kernel.channels,
+                                    kernel.filters(), kernel.cluster));
   }
   return maps;
 }
@@ -282,14 +283,14 @@ Support DirectBodyHalf::takes_kernel(const Kernel& kernel, const DeviceInfo&) co
   const bool goes_on =
       (kernel.stages() == 1 || kernel.input_stages > 1) && (kernel.steps() == 1 || kernel.weight_stages > 1);
   if (goes_on && kernel.valid(sm90_smem_per_block())) return Support::yes();
-  return Support::no(fmt::format(
-      "a tile within the output, whole images where they are several, of at most 256 positions "
-      "(here {}) and 128 sums of a thread (96 with 3 consumers; here {}); channels 32 or 64; "
-      "ping_pong with 2 consumers; two stages where a tile has several; {}lying in gradients of x with "
-      "neither epilogue nor cache, whose weights TMA can bring; and {} bytes of shared "
-      "memory (here {})",
-      kernel.positions(), kernel.sums(), kernel.transposes ? "columns in eights, or all; " : "",
-      sm90_smem_per_block(), kernel.smem_bytes()));
+  return Support::no(
+      fmt::format("a tile within the output, whole images where they are several, of at most 256 positions "
+                  "(here {}) and 128 sums of a thread (96 with 3 consumers; here {}); channels 32 or 64; "
+                  "ping_pong with 2 consumers; two stages where a tile has several; {}lying with "
+                  "neither epilogue nor cache, whose weights TMA can bring; and {} bytes of shared "
+                  "memory (here {})",
+                  kernel.positions(), kernel.sums(), kernel.transposes ? "columns in eights, or all; " : "",
+                  sm90_smem_per_block(), kernel.smem_bytes()));
 }
 
 LaunchPlan DirectBodyHalf::launch(const Kernel& kernel, const DeviceInfo& device) const {

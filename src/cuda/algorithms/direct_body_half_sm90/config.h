@@ -264,6 +264,7 @@ struct DirectBodyHalfSm90 {
   // ---- Weights: a stage is a tap's, [filter][channels of a stage]. All may stay, where the grid is a
   // multiple of the filters' tiles, so that a block meets one of these only ----
   constexpr int weight_bytes() const { return filters() * row_bytes(); }
+  constexpr bool turned() const { return lying > 0 && !lie.rows; }  // a tap's are [block of 64][channel][64]
   constexpr bool weights_stay() const {
     return filter_tiles() <= kMostStay && weight_stages == steps() && !conv.lies.uneven();
   }

@@ -270,10 +270,18 @@ __device__ void load_weights(const MapsOf<config>& maps, const unsigned* __restr
       ptx::mbarrier_arrive_expect_if(full, kBytes, mine);
       if constexpr (config.lying > 0) {
         const DirectBodyHalfSm90::Corner at = config.corner(tile, place.rank);
-        const int residue = config.sets() > 1 && config.conv.groups == 1 ? at.set : 0;
-        bring_lying_weights<config, config.filters() / LyingWeights::kBlock>(
-            &maps.w, at.group, residue * config.set_filters() + at.filter, step % config.taps(),
-            step / config.taps() * config.channels, place.rank, to, full, mine);
+        const int channel = step / config.taps() * config.channels;
+        if constexpr (config.turned()) {
+          const int residue = config.sets() > 1 && config.conv.groups == 1 ? at.set : 0;
+          bring_lying_weights<config, config.filters() / LyingWeights::kBlock>(
+              &maps.w, at.group, residue * config.set_filters() + at.filter, step % config.taps(), channel,
+              place.rank, to, full, mine);
+        } else {
+          constexpr BodyWeights kWeights = config.weights();
+          bring_lying_rows<config, config.filters()>(&maps.w, at.group * config.set_filters() + at.filter,
+                                                     kWeights.tap_of(step % config.taps()), channel,
+                                                     place.rank, to, full, mine);
+        }
       } else if constexpr (config.cluster > 1)
         ptx::bulk_copy_to_all_if(to + place.rank * kPart, from + step * kBytes + place.rank * kPart, kPart,
                                  full, (1u << config.cluster) - 1, mine);

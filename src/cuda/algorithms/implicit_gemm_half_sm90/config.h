@@ -158,10 +158,11 @@ struct ImplicitGemmHalfSm90 {
   constexpr int pieces() const { return channels / 8; }  // per row
   constexpr int exchanged(int row, int piece) const { return weights().exchanged(row, piece); }
   constexpr int input_bytes() const { return tile_rows() * row_bytes(); }
-  // Filters that lie are blocks of 64, with a row of these for each channel.
+  // Filters of gradients lie in blocks of 64, with a row of these for each channel.
+  constexpr bool turned() const { return lying > 0 && !lie.rows; }
   constexpr int weight_blocks() const { return ceil_div(filters, LyingWeights::kBlock); }
   constexpr int weight_bytes() const {
-    return (lying > 0 ? weight_blocks() * LyingWeights::kBlock : filters) * row_bytes();
+    return (turned() ? weight_blocks() * LyingWeights::kBlock : filters) * row_bytes();
   }
   constexpr int stage_bytes() const { return input_bytes() + weight_bytes(); }
 
@@ -238,7 +239,7 @@ struct ImplicitGemmHalfSm90 {
     if (!is_in_range(*this) || filters % (filters <= 32 ? 8 : 16) != 0 || channels % 32 != 0) return false;
     if (sums() > (consumers == 3 ? 96 : 128) || tile_rows() > 256) return false;
     if (ping_pong && (consumers != 2 || split > 1)) return false;
-    if (lying > 0 && (split > 1 || cache > 0 || snake > 0 || !lie.can_load(conv, filters))) return false;
+    if (lying > 0 && (cache > 0 || snake > 0 || !lie.can_load(conv, filters))) return false;
     if (split > 1 && (cluster > 1 || split > steps() || partial_bytes() > 1LL * stages * stage_bytes()))
       return false;
     return smem_bytes() <= smem_per_block && pixels() < kInt && tiles() * cluster_blocks() < kInt &&

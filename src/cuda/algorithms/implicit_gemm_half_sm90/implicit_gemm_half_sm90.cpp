@@ -29,8 +29,10 @@ unsigned blocks_of(const ImplicitGemmHalfSm90& kernel, int multiprocessors) {
 // A block's tile, or its share of one.
 TileWork work_of(const ImplicitGemmHalfSm90& a) {
   const double steps = 1.0 * a.steps() / a.split, rows = a.tile_rows();
-  // Boxes of weights that lie come to a block by itself as soon as to two at once: an H200.
-  const int sharing = a.lying > 0 ? 2 : a.cluster;
+  // Boxes of a gradient's weights come to a block by itself as soon as to two at once, an H200: but where
+  // pixels have no more tiles than filters.
+  const bool few_weights = a.row_tiles() > a.filter_blocks();
+  const int sharing = a.turned() && few_weights ? 2 : a.cluster;
   const double loaded = steps * (a.input_bytes() + 1.0 * a.weight_bytes() / sharing);
   const double groups = 1.0 * a.all_products() / a.split * rows / 64;  // wgmma's
   const double computed = rows * a.filters / a.split, residual = a.conv.residual ? 2 : 1;
@@ -114,7 +116,8 @@ TensorMaps maps_of(const ImplicitGemmHalfSm90& kernel) {
   }
   if (kernel.lying > 0) {
     maps.type = "convtune::implicit_gemm_half_sm90::MapsWithWeights";
-    maps.groups.push_back(lying_map(a, kernel.lie, kernel.channels / kernel.cluster));
+    maps.groups.push_back(
+        lying_map(a, kernel.lie, kernel.depth(), kernel.channels, kernel.filters, kernel.cluster));
   }
   return maps;
 }
@@ -172,7 +175,7 @@ class ImplicitGemmHalf final : public KernelAlgorithmOf<ImplicitGemmHalfSm90> {
                     "a multiple of 8 up to 32, then of 16; channels 32 or 64; stages 2 to {}; ping_pong with "
                     "2 consumers, "
                     "no split; a split of at most {} steps without a cluster, whose sums fit into the "
-                    "stages; lying in gradients of x with neither epilogue, cache nor split, whose "
+                    "stages; lying with neither epilogue, snake nor cache, whose "
                     "weights TMA can bring; and {} bytes "
                     "of shared memory",
                     kMostStages, kernel.steps(), sm90_smem_per_block()));

@@ -40,7 +40,7 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, Ring<config.stages>
   constexpr int kAll = config.products(0), kLast = config.products(config.steps() - 1);  // per step
   const unsigned long long pixels =
       ptx::wgmma_descriptor_exchanged<config.row_bytes()>((smem + kAt.stages + first_row * kRowBytes) / 16);
-  constexpr bool kLying = config.lying > 0;
+  constexpr bool kLying = config.turned();
   constexpr int kSixteen = kLying ? kLyingSixteen : 2;  // 16 channels of filters
   const unsigned at_filters = (smem + kAt.stages + constant<config.input_bytes()>) / 16;
   const unsigned long long filters = kLying ? lying_descriptor(at_filters, config.channels * 128 / 16)
@@ -186,9 +186,10 @@ __device__ void consume(const unsigned short* __restrict__ x, const unsigned sho
     bool is_exact = !finite;
     if constexpr (config.doubts()) is_exact = must_repair<config>(doubt, sums, packed);
     if (is_exact) {
-      if (!kShares || place.rank == 0)
+      // Each of a cluster has seen its own parts alone, where it looks at sums.
+      if (!kShares || config.doubts() || place.rank == 0)
         store_exact<config>(x, cache, packed, residual, y, store.first_pixel, store.first_filter,
-                            store.end_filter, store.end_pixel, images);
+                            store.end_filter, store.end_pixel, images, config.doubts() ? place.rank : -1);
       continue;
     }
     for_constants<0, S::kAll>([&](auto index) {

@@ -76,10 +76,14 @@ __device__ void bring_weights(const MapsOf<config>& maps, const unsigned* __rest
   if constexpr (config.lying > 0) {
     constexpr HalfGemmTiles kTiles = config.tile_order();
     constexpr HalfGemmSteps kSteps = config.step_order();
-    const int group = kTiles.group(tile);
-    bring_lying_weights<config, config.weight_blocks()>(
-        &maps.w, group, kTiles.first_filter(tile) - group * kTiles.group_filters, kSteps.tap(step),
-        kSteps.first_channel(step), place.rank, to, full, mine);
+    const int group = kTiles.group(tile), filter = kTiles.first_filter(tile);
+    if constexpr (config.turned())
+      bring_lying_weights<config, config.weight_blocks()>(
+          &maps.w, group, filter - group * kTiles.group_filters, kSteps.tap(step), kSteps.first_channel(step),
+          place.rank, to, full, mine);
+    else
+      bring_lying_rows<config, config.filters>(&maps.w, filter, kSteps.tap(step), kSteps.first_channel(step),
+                                               place.rank, to, full, mine);
     return;
   }
   constexpr int kBlockBytes = config.weight_bytes(), kPart = kBlockBytes / config.cluster;

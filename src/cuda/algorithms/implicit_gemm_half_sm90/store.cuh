@@ -290,12 +290,13 @@ __device__ float exact_with_cache(const unsigned short* __restrict__ x,
   return finish<config.conv>(sum, packed[kAt.bias_at() + filter], residual);
 }
 
-// Computes these outputs again slowly, where a weight is not finite. By a warp.
+// Computes these outputs again slowly, where a weight is not finite, by a warp: those of the parts that block
+// `rank` of a cluster stores, -1: all.
 template <ImplicitGemmHalfSm90 config>
 __device__ void store_exact(const unsigned short* __restrict__ x, const unsigned short* __restrict__ cache,
                             const float* __restrict__ packed, const unsigned short* __restrict__ residual,
                             unsigned short* __restrict__ y, int first_pixel, int first_filter, int end_filter,
-                            int end_pixel, int images) {
+                            int end_pixel, int images, int rank) {
   const float* const bias = packed + constant<config.packed().bias_at()>;
   constexpr ConvExtents a = config.conv;
 #pragma unroll 1
@@ -303,6 +304,9 @@ __device__ void store_exact(const unsigned short* __restrict__ x, const unsigned
     const int row = i / config.filters, filter = first_filter + i % config.filters;
     const int pixel = first_pixel + row / 16 * 64 + row % 16;
     if (pixel >= end_pixel || filter >= end_filter) continue;
+    if constexpr (config.split > 1 && config.doubts())
+      if ((row / 16 * config.parts() + i % config.filters / config.stored_filters()) % config.split != rank)
+        continue;
     const ImplicitGemmHalfSm90::Pixel at = config.output_at(pixel);
     const long long output = output_of<config>(pixel, filter);
     if (a.lies.between() && output < 0) continue;
