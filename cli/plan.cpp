@@ -1,6 +1,7 @@
 // convtune plan: what would run, why, and why everything else stepped aside. Measures nothing.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 
@@ -76,6 +77,19 @@ struct PlanCommand {
     line("device", fmt::format("{} ({})", to_string(planned.device().device), planned.device().name));
     line("plan", with_config(plan.algorithm, plan.config));
     line("source", fmt::format("{}: {}", to_string(plan.source), plan.why));
+    const bool packs = planned.problem().direction != Direction::backward_weights;
+    if (planned.workspace_bytes())
+      line("memory", memory(*planned.workspace_bytes(), packs ? planned.packed_bytes() : 0));
+    else if (packs)
+      line("memory", fmt::format("{} bytes of packed weights", planned.packed_bytes()));
+    return text;
+  }
+
+  // The memory that a run takes, and packed weights, where there are any.
+  static std::string memory(std::size_t workspace, std::size_t packed) {
+    std::string text = workspace == 0 ? "nothing beside the tensors"
+                                      : fmt::format("{} bytes of workspace beside the tensors", workspace);
+    if (packed > 0) text += fmt::format(" and {} bytes of packed weights", packed);
     return text;
   }
 
@@ -103,6 +117,8 @@ struct PlanCommand {
                       label(found.problem), on.name, on.product);
       fmt::print("{}{}\n{}", i > 0 ? "\n" : "", wrapped(printable(title), style.width, 2),
                  estimate_table(found, style));
+      if (const std::string said = memory_of(found); !said.empty())
+        fmt::print("{}\n", wrapped(said, style.width, 2));
       for (const auto& [name, remark] : found.remarks)
         fmt::print("{}\n", wrapped(fmt::format("{} {}", name, printable(remark)), style.width, 2));
       for (const auto& [name, why] : found.refusals)
@@ -133,6 +149,19 @@ struct PlanCommand {
     fmt::print("{}", render_plans(std::move(rows), "estimated", style_of(stdout)));
     print_library_warnings();
     return 0;
+  }
+
+  // What the best takes, and the most that another does.
+  static std::string memory_of(const TargetPlan& found) {
+    std::size_t most = 0;
+    for (const CandidateEstimate& one : found.candidates) most = std::max(most, one.workspace_bytes);
+    if (found.candidates.empty() || !found.candidates[0].failure.empty()) return {};
+    const CandidateEstimate& best = found.candidates[0];
+    const bool packs = found.problem.direction != Direction::backward_weights;
+    std::string text =
+        fmt::format("memory of the first: {}", memory(best.workspace_bytes, packs ? best.packed_bytes : 0));
+    if (most > best.workspace_bytes) text += fmt::format("; of another up to {} bytes of workspace", most);
+    return text;
   }
 
   static std::string estimate_table(const TargetPlan& found, const Style& style) {

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -59,12 +60,12 @@ constexpr std::size_t packed_alignment(Device::Kind kind) {
 // Immutable after plan(): copies share one executable, and any number of threads may run it. The last copy
 // may go while work that it queued waits on a stream, but not while a CUDA graph that recorded it may be
 // replayed. x, dx: n*c*d*h*w and y, dy: n*k*z*p*q elements in the problem's layout, the residual as many as y
-// or, in backward data, dx; w, dw: [K][C/groups][T][R][S]; bias: [problem().bias_elements()], dbias: [K],
-// null when problem().bias is false. All need the alignment of their element type only, but a CPU stores y
-// fastest where it begins at a multiple of 64 bytes (convtune/aligned.h); what is written must not overlap
-// what is read, but for y (or dx) and a residual that are the same tensor. On a GPU the first run with a
-// tensor that does not begin at a multiple of 16 bytes may compile a kernel for such: half a second, once,
-// and Error{unsupported} where NVRTC is gone.
+// or, in backward data, dx; a result with snake=beside has twice as many, the Snakes behind the rest; w, dw:
+// [K][C/groups][T][R][S]; bias: [problem().bias_elements()], dbias: [K], null when problem().bias is false.
+// All need the alignment of their element type only, but a CPU stores y fastest where it begins at a multiple
+// of 64 bytes (convtune/aligned.h); what is written must not overlap what is read, but for y (or dx) and a
+// residual that are the same tensor. On a GPU the first run with a tensor that does not begin at a multiple
+// of 16 bytes may compile a kernel for such: half a second, once, and Error{unsupported} where NVRTC is gone.
 class Convolution {
  public:
   const ConvProblem& problem() const;  // precision resolved to the device's default
@@ -89,6 +90,9 @@ class Convolution {
   // with an equal problem(), plan() and device(). Throws Error{invalid_argument} as above, and for memory
   // that is not aligned.
   std::size_t packed_bytes() const;  // at least 1
+  // Bytes that a run takes beside its tensors and packed weights, of memory that the runs of a stream share.
+  // Nothing where nobody counts them: on a CPU, where threads keep what they need.
+  std::optional<std::size_t> workspace_bytes() const;
   // Names the order of packed weights; "" where it is not known. Weights that were packed by another
   // Convolution of this process with the same name on the same device serve this one, too: those of one layer
   // on frames with a cache and without. "krsc": they are the filter, channels last, which may lie anywhere

@@ -2,6 +2,7 @@
 // resources and occupancy are facts; times are a model's estimates and say so.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -15,6 +16,8 @@ struct CandidateEstimate : Resources {
   std::string algorithm;
   Config config;
   double estimate_us = 0;
+  // Of a run beside its tensors and packed weights, as Convolution says it of a plan; and of these.
+  std::size_t workspace_bytes = 0, packed_bytes = 0;
   // Names the resource that it waits for most, by the model: "memory", "tensor cores", "multiply-adds",
   // "issue", "shared memory", "L2", "latency"; "roofline" where it knows no more than that.
   std::string bound;

@@ -69,6 +69,9 @@ class Executable {
  public:
   virtual ~Executable() = default;
   virtual std::size_t packed_bytes() const = 0;  // at least 1
+  // Bytes of the device's memory that a run takes beside its tensors and packed weights; runs of one stream
+  // share them. Nothing where nobody counts them: a CPU's threads keep what they need.
+  virtual std::optional<std::size_t> workspace_bytes() const { return std::nullopt; }
   virtual void pack(const void* w, const void* bias, void* packed, Stream stream) const = 0;
   virtual void run(const Tensors& tensors, const void* packed, Stream stream) const = 0;
   // Tells whether the sum is rounded to the output's type before the epilogue, as a vendor's sequence of

@@ -257,6 +257,10 @@ std::size_t Convolution::packed_bytes() const {
   return state_->executable->packed_bytes();
 }
 
+std::optional<std::size_t> Convolution::workspace_bytes() const {
+  return state_->executable->workspace_bytes();
+}
+
 std::string Convolution::packed_order() const {
   const State& state = *state_;
   const Algorithm& algorithm = find_algorithm(state.device.device.kind, state.plan.algorithm);

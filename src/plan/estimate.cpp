@@ -52,8 +52,11 @@ void fill(CandidateEstimate& one, const cuda::DryRun& run, const ConvProblem& pr
     one.failure =
         fmt::format("not one block fits the target: {} threads, {} registers, {} bytes of shared memory",
                     launch.threads, launch.registers, launch.smem_bytes);
-  else
-    estimate(one, problem, target, *cuda::kernel_algorithm(algorithm));
+  if (!one.failure.empty()) return;
+  const cuda::KernelAlgorithm& kernel = *cuda::kernel_algorithm(algorithm);
+  const cuda::LaunchPlan plan = kernel.plan(problem, device_of(target), one.config);
+  one.workspace_bytes = plan.workspace_bytes(), one.packed_bytes = plan.all_packed_bytes();
+  estimate(one, problem, target, kernel);
 }
 
 }  // namespace

@@ -281,6 +281,8 @@ class Information(CliTest):
         text = self.ok("plan", TINY, "act=relu").stdout
         for needle in ("direct", "reference", "chosen", "act=relu"):
             self.assertIn(needle, text)
+        self.assertRegex(text, r"\nmemory +\d+ bytes of packed weights\n")
+        self.assertNotIn("\nmemory", self.ok("plan", TINY, "dir=bwd_w", "--device", "cpu").stdout)
         self.assertIn("mb10ic3", self.ok("plan", "alexnet_conv1", "--batch", "010").stdout)
         forced = self.ok("plan", TINY, "--algorithm", "reference").stdout
         self.assertIn("forced", forced)

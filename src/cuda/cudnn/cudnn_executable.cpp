@@ -52,6 +52,7 @@ class CudnnExecutable final : public Executable {
   }
 
   std::size_t packed_bytes() const override { return bias_offset() + bias_bytes(); }
+  std::optional<std::size_t> workspace_bytes() const override { return places_for({}).bytes; }
 
   void pack(const void* w, const void* bias, void* packed, Stream stream) const override {
     if (gives_weights()) return;

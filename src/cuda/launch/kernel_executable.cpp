@@ -178,14 +178,6 @@ void KernelExecutable::run(const Tensors& tensors, const void* packed, Stream st
   });
 }
 
-std::size_t KernelExecutable::packed_bytes() const {
-  std::size_t bytes = plan_.packed_bytes();
-  for_more([&](const KernelExecutable& part, std::size_t offset) {
-    bytes = std::max(bytes, offset + part.packed_bytes());
-  });
-  return bytes;
-}
-
 void KernelExecutable::place(const std::vector<WorkspacePart>& parts, const void* memory,
                              Operands& operands) {
   const auto* at = static_cast<const unsigned char*>(memory);

@@ -23,7 +23,8 @@ class KernelExecutable final : public Executable {
   KernelExecutable(LaunchPlan plan, const DeviceInfo& device);
   ~KernelExecutable() override;
 
-  std::size_t packed_bytes() const override;
+  std::size_t packed_bytes() const override { return plan_.all_packed_bytes(); }
+  std::optional<std::size_t> workspace_bytes() const override { return plan_.workspace_bytes(); }
   void pack(const void* w, const void* bias, void* packed, Stream stream) const override;
   // From any thread, also while a stream is being captured. Throws what compile() throws where a tensor
   // begins at no multiple of 16 bytes and the kernel for such tensors cannot be had.

@@ -46,8 +46,19 @@ std::size_t bytes_of(const std::vector<WorkspacePart>& parts) {
 
 }  // namespace
 
+std::size_t LaunchPlan::all_packed_bytes() const {
+  std::size_t bytes = packed_bytes(), end = weights_lie ? 0 : in_lines(bytes);
+  for (const LaunchPlan& part : more) {
+    bytes = std::max(bytes, end + part.packed_bytes());
+    if (!weights_lie) end += in_lines(part.packed_bytes());
+  }
+  return bytes;
+}
+
 std::size_t LaunchPlan::workspace_bytes() const {
-  return bytes_of(workspace);
+  std::size_t bytes = bytes_of(workspace);
+  for (const LaunchPlan& part : more) bytes = std::max(bytes, part.workspace_bytes());
+  return bytes;
 }
 std::size_t LaunchPlan::pack_workspace_bytes() const {
   return bytes_of(pack_workspace);

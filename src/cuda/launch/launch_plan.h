@@ -220,9 +220,10 @@ struct LaunchPlan {
   const KernelLaunch& kernel_launch() const;  // for the convolution's kernel
   bool can_lay_dw_last() const;               // true if a launch has DwLast
   std::size_t packed_bytes() const;           // a word at least, without those of further parts
-  std::size_t workspace_bytes() const;
-  std::size_t pack_workspace_bytes() const;
-  bool adds_up() const;  // true if a kernel of its own adds up partial sums
+  std::size_t all_packed_bytes() const;       // with them
+  std::size_t workspace_bytes() const;        // of a run: its parts take them in turns
+  std::size_t pack_workspace_bytes() const;   // without those of further parts
+  bool adds_up() const;                       // true if a kernel of its own adds up partial sums
 };
 
 constexpr std::size_t in_lines(std::size_t bytes) {

@@ -35,6 +35,8 @@ TEST(Estimate, FactsOfEveryCandidate) {
     EXPECT_GE(one.estimate_us, 1e-3 * kProblem.bytes() / target.bandwidth_gb_s) << "faster than the roofline";
     EXPECT_GE(one.estimate_us, last) << "not ranked";
     EXPECT_FALSE(one.bound.empty());
+    EXPECT_EQ(one.workspace_bytes, 0u);
+    EXPECT_GE(one.packed_bytes, 4u * kProblem.weight_elements());
     last = one.estimate_us;
   }
 }

@@ -108,6 +108,29 @@ TEST_P(MemoryOfPlans, OfVideoChannelsFirstIsWhatIsConverted) {
     expect_nothing(first_plan(problem, device), to_string(problem));
 }
 
+// Parts of a gradient follow each other: the largest workspace, and weights side by side.
+TEST_P(MemoryOfPlans, CountsAllPartsOfAGradient) {
+  const ConvProblem problem =
+      tf32("mb2ic128ih28oc128kh3sh2ph1 precision=bf16 layout=nhwc dtype=bf16 dir=bwd_d");
+  const cuda::KernelAlgorithm& algorithm =
+      *cuda::kernel_algorithm(find_algorithm(Device::Kind::cuda, "implicit_gemm_half_sm90"));
+  cuda::LaunchPlan plan, lying;  // weights that lie are one filter, which all parts read
+  for (const Config& config : algorithm.candidates(problem, device)) {
+    cuda::LaunchPlan one = algorithm.plan(problem, device, config);
+    (one.weights_lie ? lying : plan) = std::move(one);
+  }
+  ASSERT_FALSE(plan.more.empty() || lying.more.empty());
+  EXPECT_EQ(lying.all_packed_bytes(), 2u * problem.weight_elements());
+  std::size_t packed = cuda::in_lines(plan.packed_bytes());
+  for (std::size_t i = 0; i + 1 < plan.more.size(); ++i)
+    packed += cuda::in_lines(plan.more[i].packed_bytes());
+  EXPECT_EQ(plan.all_packed_bytes(), packed + plan.more.back().packed_bytes());
+  EXPECT_EQ(plan.workspace_bytes(), 0u);
+  plan.workspace = {{cuda::Operand::x_nhwc, 300}};
+  plan.more.front().workspace = {{cuda::Operand::x_nhwc, 600}};
+  EXPECT_EQ(plan.workspace_bytes(), 768u);
+}
+
 INSTANTIATE_TEST_SUITE_P(Targets, MemoryOfPlans, testing::Values("h200", "h100"),
                          [](const auto& target) { return std::string(target.param); });
 
