@@ -2,7 +2,6 @@
 #pragma once
 
 #include <bit>
-#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <initializer_list>
@@ -10,6 +9,21 @@
 #include <utility>
 
 #include "machine.h"
+
+// Of <cmath> what kernels and the twins of src/cuda/ptx call: to read all of it took a quarter of the time in
+// which a kernel is compiled (docs/decisions/0203).
+extern "C" {
+float erff(float) noexcept;
+float exp2f(float) noexcept;
+float expf(float) noexcept;
+float fabsf(float) noexcept;
+float fmaf(float, float, float) noexcept;
+float fmaxf(float, float) noexcept;
+float fminf(float, float) noexcept;
+float rintf(float) noexcept;
+float sinf(float) noexcept;
+float tanhf(float) noexcept;
+}
 
 struct alignas(8) float2 {
   float x, y;

@@ -9,7 +9,7 @@ inline void st_shared_v4_rounded_if(unsigned to, int offset, const unsigned* val
                                     bool stores) {
   unsigned rounded[4];
   for (int i = 0; i < 4; ++i) {
-    largest = max_nan(largest, std::fabs(__uint_as_float(values[i])));
+    largest = max_nan(largest, fabsf(__uint_as_float(values[i])));
     rounded[i] = values[i] + 0x1000;
   }
   if (stores) st_shared_v4(to + static_cast<unsigned>(offset), rounded);
@@ -47,9 +47,9 @@ template <bool kCuts>
 inline void add_four(float (&sums)[4], const float (&more)[4], float& trace) {
   for (int i = 0; i < 4; ++i) {
     sums[i] += more[i];
-    if (kCuts) sums[i] = max_nan(sums[i], std::fma(sums[i], 0.0f, 0.0f));
+    if (kCuts) sums[i] = max_nan(sums[i], fmaf(sums[i], 0.0f, 0.0f));
   }
-  trace = std::fma(sums[0] + sums[1] + (sums[2] + sums[3]), 0.0f, trace);
+  trace = fmaf(sums[0] + sums[1] + (sums[2] + sums[3]), 0.0f, trace);
 }
 
 }  // namespace convtune::ptx

@@ -94,10 +94,10 @@ inline void mma_m16n8k8_bf16(float (&d)[4], unsigned a0, unsigned a1, unsigned b
 }
 
 inline float max_nan(float a, float b) {
-  return std::isnan(a) || std::isnan(b) ? __uint_as_float(0x7fffffff) : a > b ? a : b;
+  return __builtin_isnan(a) || __builtin_isnan(b) ? __uint_as_float(0x7fffffff) : a > b ? a : b;
 }
 inline float min_nan(float a, float b) {
-  return std::isnan(a) || std::isnan(b) ? __uint_as_float(0x7fffffff) : a < b ? a : b;
+  return __builtin_isnan(a) || __builtin_isnan(b) ? __uint_as_float(0x7fffffff) : a < b ? a : b;
 }
 // Halves of both, by what numbers they are.
 template <class Number>
@@ -106,7 +106,7 @@ inline unsigned larger_halves(unsigned a, unsigned b, const Number& number) {
   for (int shift = 0; shift < 32; shift += 16) {
     const unsigned short left = static_cast<unsigned short>(a >> shift),
                          right = static_cast<unsigned short>(b >> shift);
-    const bool nan = std::isnan(number(left)) || std::isnan(number(right));
+    const bool nan = __builtin_isnan(number(left)) || __builtin_isnan(number(right));
     result |= (nan ? 0x7fffu : number(left) > number(right) ? left : right) << shift;
   }
   return result;
@@ -124,16 +124,16 @@ inline void bar_sync(unsigned id, unsigned threads) {
 }
 
 inline float ex2_approx(float exponent) {
-  return std::exp2(exponent);
+  return exp2f(exponent);
 }
 inline float rcp_approx(float value) {
   return 1 / value;
 }
 
 inline unsigned cvt_rna_tf32(float value) {
-  if (std::isnan(value)) return 0x7fffffff;
+  if (__builtin_isnan(value)) return 0x7fffffff;
   const unsigned bits = __float_as_uint(value);
-  return std::isinf(value) ? bits : (bits + 0x1000) & ~0x1fffu;
+  return __builtin_isinf(value) ? bits : (bits + 0x1000) & ~0x1fffu;
 }
 inline float cvt_f32_f16(unsigned bits) {
   return host_gpu::half_to_float(static_cast<unsigned short>(bits));

@@ -6,9 +6,9 @@
 namespace convtune::ptx {
 
 inline unsigned cvt_rn_tf32(float value) {
-  if (std::isnan(value)) return 0x7fffffff;
+  if (__builtin_isnan(value)) return 0x7fffffff;
   const unsigned bits = __float_as_uint(value);
-  return std::isinf(value) ? bits : (bits + 0xfff + (bits >> 13 & 1)) & ~0x1fffu;
+  return __builtin_isinf(value) ? bits : (bits + 0xfff + (bits >> 13 & 1)) & ~0x1fffu;
 }
 
 inline void mbarrier_init(unsigned barrier, unsigned arrivals) {
