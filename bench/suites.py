@@ -35,7 +35,7 @@ class Line:
         self.kind, self.layout, self.direction = said.get("dtype", "f32"), said.get("layout", "nchw"), said.get("dir", "fwd")
         self.deep = size("id", 0) > 1 or size("kd", 0) > 1
         self.narrow = size("g") > 1 or size("ic") <= 4
-        self.wide = min(size("ic"), size("oc")) >= 128 and size("kh", size("kd")) == 3
+        self.wide = min(size("ic"), size("oc")) >= 128 and size("kh", size("kd")) == 3 and size("g") == 1
 
 
 def lines_of(file):
@@ -147,9 +147,10 @@ def called(out):
         if said:
             print(f"calls by PyTorch, {words}: {'; '.join(said)}")
     if rows:
-        first = {row["problem"]: row.get("signature") for row in rows}
-        other = [row["name"] for row in again if row.get("signature") != first[row["problem"]]]
-        print(f"bits: {sum('signature' in row for row in rows)} rows, unlike in 20 runs: {[row['name'] for row in rows if row.get('unlike')]}; "
+        first = {row["problem"]: row["signature"] for row in rows if "signature" in row}
+        again = [row for row in again if "signature" in row and row["problem"] in first]
+        other = [row["name"] for row in again if row["signature"] != first[row["problem"]]]
+        print(f"bits: {len(first)} rows, unlike in 20 runs: {[row['name'] for row in rows if row.get('unlike')]}; "
               f"a second process {len(again)} rows, other: {other}")  # fmt: skip
 
 
