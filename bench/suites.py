@@ -97,10 +97,12 @@ def mean(values):
 
 def cells(line):
     """The cells that a row is in, in words."""
-    kind = "tf32" if line.kind == "f32" else "halves" if line.layout == "nchw" and not line.deep else line.kind
+    kind = "tf32" if line.kind == "f32" else line.kind
     of = {"fwd": "audio", "transposed": "transposed", "bwd_d": "dx", "bwd_w": "dw"}[line.direction]
     if of in ("audio", "transposed"):
         return [of, f"{of}, {kind} {line.layout.upper()}"]
+    if line.layout == "nchw" and not line.deep and kind != "tf32":
+        kind = "halves"
     whole = f"{'3-D ' if line.deep else ''}{of} {kind} {line.layout.upper()}"
     if line.deep or line.kind != "bf16" or line.layout == "nchw":
         return [whole]
