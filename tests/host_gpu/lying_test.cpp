@@ -210,6 +210,9 @@ const std::vector<Case> kGradients = {{kWgmma, "mb2ic72ih9oc64kh3ph1 dtype=bf16 
                                       {kWgmma, "mb1ic64ih6oc72kh3ph1 dtype=bf16 bias=0",
                                        "filter_groups=1 column_groups=3 row_blocks=1 columns=96 pixels=64 "
                                        "window=1 stages=6 blocks=2 whole=4 early=0 joint=1"},
+                                      {kWgmma, "mb2ic64ih6oc136kh3ph1 dtype=bf16 bias=0",
+                                       "filter_groups=1 column_groups=3 row_blocks=1 columns=192 pixels=64 "
+                                       "window=6 stages=2 blocks=2 whole=3 early=1 joint=1"},
                                       {kWgmma, "mb1ic72ih10oc72kh3sh2ph1 dtype=f16 bias=1",
                                        "filter_groups=1 column_groups=1 row_blocks=1 columns=64 pixels=32 "
                                        "window=0 stages=8 blocks=36 whole=0 early=0 joint=1"},

@@ -54,6 +54,18 @@ TEST(WeightGradientHalfSm90, StoresMostTilesOfAWideLayerWhole) {
   EXPECT_LT(a.partial_words() * 4, 64 << 20);
 }
 
+// PyTorch copies what others store, 29 MB of it: 42 us on an H200, of 69.
+TEST(WeightGradientHalfSm90, LaysGradientsOfFewPixelsChannelsLast) {
+  for (const char* text : {"mb4ic1280ih8oc1280kh3ph1 bias=0", "mb4ic1280ih16oc1280kh3ph1 bias=0",
+                           "mb4ic2560ih8oc1280kh3ph1 bias=0", "mb4ic1280ih16oc1280kh3sh2ph1 bias=0",
+                           "mb4ic1280ih16oc1280kh1 bias=0"}) {
+    const ConvProblem problem = half(text);
+    const Config config = algorithm().candidates(problem, gpu()).front();
+    EXPECT_EQ(kernel_of<WeightGradientHalfSm90>(problem, config).joint, 1) << text;
+    EXPECT_TRUE(algorithm().plan(problem, gpu(), config).can_lay_dw_last()) << text;
+  }
+}
+
 // No block of columns is half idle where channels are 32, or 96; and where an H200 was faster so, or slower,
 // a first guess is. A search has all kinds.
 TEST(WeightGradientHalfSm90, HasNarrowWindows) {

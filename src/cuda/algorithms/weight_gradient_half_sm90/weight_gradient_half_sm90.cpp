@@ -46,6 +46,16 @@ double parts_of_tiles(const WeightGradientHalfSm90& a) {
 // Blocks that have as much of each tile read the same pixels at the same time; else loads take as long as of
 // so many times the bytes. Measured on an H200, as is what two stages cost: 474 trials of 24 layers.
 constexpr double kOfUneven = 1.3;
+constexpr long long kFewPixels = 1024;
+
+// The time of a copy of dw behind a plan that stores it as [K][C][T][R][S], where weights lie channels last,
+// as they do in PyTorch's steps: what 29 MB took behind layers of few pixels, an H200. Those of more are not
+// known.
+double copying_us(const WeightGradientHalfSm90& a) {
+  constexpr double kLaunch = 2.5, kBytesOfUs = 0.75e6;
+  if (a.whole == 0 || a.joint || a.planes || a.all_pixels() > kFewPixels) return 0;
+  return kLaunch + 2 * static_cast<double>(a.conv.weights()) / kBytesOfUs;
+}
 
 // A block's whole tiles, and its share of all other chunks. The second kernel reads all partial sums and
 // writes their gradients.
@@ -89,6 +99,12 @@ TileWork work_of(const WeightGradientHalfSm90& a) {
   work.store.waits += whole * 4 * a.row_blocks;
   work.stored_bytes += whole * 2 * sums;
   if (a.joint && a.whole > 0) return work;
+  // A block's only tile. Of more pixels nobody has measured what that gains.
+  if (a.joint == 1 && a.all_pixels() <= kFewPixels) {
+    work.conversions += 0.1;
+    work.converted_bytes += 2.0 * static_cast<double>(a.conv.weights());
+    return work;
+  }
   work.clusters = a.joint > 0;
   count_sums(work, parts * sums, 2.0 * static_cast<double>(a.conv.weights()) * a.split_tiles() / a.tiles());
   return work;
@@ -205,6 +221,13 @@ class WeightGradientHalf : public KernelAlgorithmOf<WeightGradientHalfSm90> {
     return {0, kernel.joint};
   }
 
+  // Tiles that blocks have whole: as many of each as each can have, or all of them.
+  static std::set<int> wholes_of(const WeightGradientHalfSm90& kernel, int blocks) {
+    std::set<int> some = {0, kernel.tiles() / blocks * blocks};
+    if (kernel.tiles() > blocks) some.insert(kernel.tiles());
+    return some;
+  }
+
   // Rows of a stage that leave few positions idle, of which two stages have room.
   static std::vector<int> windows_of(WeightGradientHalfSm90 kernel) {
     std::vector<Ranked<int>> ranked;
@@ -222,7 +245,7 @@ class WeightGradientHalf : public KernelAlgorithmOf<WeightGradientHalfSm90> {
     const auto add = [&](WeightGradientHalfSm90 kernel, int least_stages, int most_stages) {
       if (kernel.all_pixels() >= WeightGradientHalfSm90::kInt) return;
       for (const int blocks : blocks_of(kernel, device.units))
-        for (const int whole : {0, kernel.tiles() / blocks * blocks}) {
+        for (const int whole : wholes_of(kernel, blocks)) {
           if (whole > 0 && (kernel.window == 0 || kernel.conv.t > 1)) continue;
           kernel.blocks = blocks, kernel.whole = whole, kernel.stages = most_stages;
           kernel.joint = 0;
@@ -232,6 +255,7 @@ class WeightGradientHalf : public KernelAlgorithmOf<WeightGradientHalfSm90> {
             for (const int joint : joint_of(kernel, device.units)) {
               kernel.joint = joint;
               ranked.push_back(timed(kernel, a, target, kernel.blocks));
+              ranked.back().cost += copying_us(kernel);
             }
           kernel.early = kernel.joint = 0;
           if (kernel.tiles() < blocks) break;
@@ -283,8 +307,9 @@ class WeightGradientHalf : public KernelAlgorithmOf<WeightGradientHalfSm90> {
     }
     // The model orders those of a kind well, and one kind beside the other less so: a search has all.
     const auto cost = [&](const auto& list) {
-      return list.empty() ? std::numeric_limits<double>::infinity()
-                          : timed(list.front(), a, target, list.front().blocks).cost;
+      return list.empty()
+                 ? std::numeric_limits<double>::infinity()
+                 : timed(list.front(), a, target, list.front().blocks).cost + copying_us(list.front());
     };
     if (cost(kinds[1]) <= cost(kinds[0])) std::swap(kinds[0], kinds[1]);
     std::vector<WeightGradientHalfSm90> all;
