@@ -44,8 +44,13 @@ def of_kernels(shape, groups, mean, dtype, device):
         launch_coefficients(x, weight, bias, offset, groups, eps, scale, shift, 132)
         return scale, shift
 
+    def run_spread(x, weight, bias, *others):
+        """With numbers that are not beside each other, as those of a view or of `expand` are."""
+        return run(x, weight.repeat_interleave(2)[::2], bias.repeat_interleave(3)[::3], *others)
+
     for affine, offset in ((True, False), (False, False), (True, True)):
         check(shape, groups, mean, affine, offset, dtype, device, run)
+    check(shape, groups, mean, True, True, dtype, device, run_spread)
 
 
 def test_kernels_in_the_interpreter():

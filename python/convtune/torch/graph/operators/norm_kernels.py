@@ -93,7 +93,8 @@ def launch_coefficients(
     scale: Tensor, shift: Tensor, processors: int,
 ) -> None:  # fmt: skip
     """x (N, C, H, W) channels last and dense; scale, shift float32 (N, C, 1, 1), and offset, of any float type, dense,
-    too. `processors`: of the device."""
+    too; weight and bias as they lie. `processors`: of the device."""
+    weight, bias = (None if one is None else one.contiguous() for one in (weight, bias))  # kernels read them one behind the other
     n, c, height, width = x.shape
     pixels = height * width
     block_c = _channels_of_tile(c)
