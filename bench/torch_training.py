@@ -14,8 +14,9 @@ through torch.compile. Each is a process of its own (turns.py); they compile at 
 --ways, measure to choose by alone on the GPU, and take turns in steps. The memory of a way is PyTorch's allocator at the peak of
 a step, with what CUDA graphs keep. What the --deadline keeps from being ready is left out, and said. Gradients of the first step and losses of the first
 four are held against eager's in float32 (step_answers.py); dropouts and stochastic depth are off for that. At the end the processor's
-part of a step is measured, in turns, too (step_host.py; all turns on the same four processors), and each way's kernels and functions are profiled. yolo11m (the mean
-square of its outputs is the loss) needs ultralytics, sd_unet diffusers; the others torchvision; nothing is downloaded.
+part of a step is measured, in turns, too (step_host.py), and each way's kernels and functions are profiled; beside a GPU all of these
+turns, and those of steps, are on the same four processors. yolo11m (the mean square of its outputs is the loss) needs ultralytics,
+sd_unet diffusers; the others torchvision; nothing is downloaded.
 """
 
 import argparse
@@ -246,7 +247,8 @@ def work(args):
                 facts["won"][layer.problem.direction] = count + layer.calls, saved + layer.calls * (layer.pytorch_us - layer.convtune_us)
     turn.answer(facts)
     for line in sys.stdin:
-        hold_processors()
+        if device.type == "cuda":  # a step on a CPU is for all of its threads
+            hold_processors()
         if line.strip() == "kernels":
             turn.answer(shortened(kernels_of(lambda: step(run, optimizer), 3)))
             continue
