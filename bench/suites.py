@@ -15,6 +15,7 @@ from pathlib import Path
 
 CASES = Path(__file__).resolve().parent.parent / "cases"
 SAME = 0.98  # a row below it is lost
+OF_A_PIECE = 10  # rows of a list, which is searched by a process of its own
 IN_NCHW = ("resnet50_3x3_64", "resnet50_1x1_64_256", "resnet50_3x3_s2_128", "resnet50_3x3_256", "sd_320")
 IN_TF32 = ("resnet50_3x3_64", "resnet50_3x3_256", "resnet50_1x1_1024_256", "convnext_t_dw_96")
 DEEP_NCHW = ("unet3d_32_128", "unet3d_64_64", "unet3d_256_16")
@@ -73,10 +74,15 @@ def gradients():
     ]
 
 
+def pieces(lines):
+    """Lists of a few rows each: a search that is cut short has no report."""
+    return [lines[at : at + OF_A_PIECE] for at in range(0, len(lines), OF_A_PIECE)]
+
+
 TABLES = {
     "gradients": gradients,
-    "transposed": lambda: [suite("transposed")],
-    "audio": lambda: [[written(one, kind, "nchw") for one in suite("audio")] for kind in ("bf16", "f32")],
+    "transposed": lambda: pieces(suite("transposed")),
+    "audio": lambda: [piece for kind in ("bf16", "f32") for piece in pieces([written(one, kind, "nchw") for one in suite("audio")])],
 }
 
 
@@ -84,6 +90,8 @@ def write(out, tables, few):
     lists = [lines for table in tables for lines in TABLES[table]()]
     if few:
         lists = [[Line(re.sub(r"mb\d+", "mb1", one.text)) for one in lines[:few]] for lines in lists]
+    for old in out.glob("rows_*.txt"):
+        old.unlink()
     for number, lines in enumerate(lists):
         (out / f"rows_{number}.txt").write_text("".join(f"{one.text}\n" for one in lines))
     if "gradients" in tables:
