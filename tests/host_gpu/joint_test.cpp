@@ -1,5 +1,4 @@
-// Gradients of weights in one launch, whose blocks add up sums of a cluster: right, with a bias, where
-// filters, channels and taps do not fill tiles.
+// Gradients of weights in one launch: right, with a bias, where filters, channels and taps do not fill tiles.
 #include <gtest/gtest.h>
 
 #include "cuda/algorithms/algorithms.h"
@@ -14,17 +13,17 @@ struct Case {
   const char *problem, *config;
 };
 constexpr Case kCases[] = {
+    {"mb2ic96ih10iw13oc136kh3ph1",
+     "filter_groups=1 column_groups=3 row_blocks=1 columns=96 pixels=64 window=5 stages=3 blocks=3 whole=9 "
+     "early=0 joint=1"},
     {"mb2ic72ih10oc136kh3ph1",
-     "filter_groups=2 column_groups=1 row_blocks=1 columns=128 pixels=64 window=0 stages=7 blocks=36 whole=0 "
-     "early=0 joint=2"},
-    {"mb3ic72ih10oc72kh3sh2ph1",
-     "filter_groups=1 column_groups=1 row_blocks=1 columns=128 pixels=32 window=0 stages=8 blocks=54 whole=0 "
-     "early=0 joint=3"},
-    {"mb4ic32ih10oc72kh3ph1",
-     "filter_groups=1 column_groups=3 row_blocks=1 columns=96 pixels=64 window=5 stages=8 blocks=4 whole=0 "
-     "early=1 joint=2"},
+     "filter_groups=1 column_groups=2 row_blocks=2 columns=128 pixels=64 window=0 stages=4 blocks=10 whole=0 "
+     "early=0 joint=1"},
     {"mb2ic72ih10oc72kh3sh2ph1",
      "filter_groups=2 column_groups=1 row_blocks=1 columns=192 pixels=64 window=0 stages=5 blocks=6 whole=0 "
+     "early=0 joint=1"},
+    {"mb2ic136ih10oc72kh1",
+     "filter_groups=2 column_groups=1 row_blocks=1 columns=192 pixels=64 window=0 stages=5 blocks=1 whole=0 "
      "early=0 joint=1"}};
 
 TEST(JointGradients, AreThoseOfTheOracle) {

@@ -206,7 +206,7 @@ const std::vector<Case> kGradients = {{kWgmma, "mb2ic72ih9oc64kh3ph1 dtype=bf16 
                                       {kWgmma, "mb1ic64id5oc64kd3pd1 dtype=bf16 bias=0",
                                        "filter_groups=1 column_groups=1 row_blocks=1 columns=64 pixels=64 "
                                        "window=0 stages=2 blocks=27 whole=0 early=0 joint=0"},
-                                      // In one launch: whole tiles; of taps of a channel, alone and shared.
+                                      // In one launch: whole tiles, and taps of a channel.
                                       {kWgmma, "mb1ic64ih6oc72kh3ph1 dtype=bf16 bias=0",
                                        "filter_groups=1 column_groups=3 row_blocks=1 columns=96 pixels=64 "
                                        "window=1 stages=6 blocks=2 whole=4 early=0 joint=1"},
@@ -216,9 +216,6 @@ const std::vector<Case> kGradients = {{kWgmma, "mb2ic72ih9oc64kh3ph1 dtype=bf16 
                                       {kWgmma, "mb1ic72ih10oc72kh3sh2ph1 dtype=f16 bias=1",
                                        "filter_groups=1 column_groups=1 row_blocks=1 columns=64 pixels=32 "
                                        "window=0 stages=8 blocks=36 whole=0 early=0 joint=1"},
-                                      {kWgmma, "mb2ic72ih10oc72kh3sh2ph1 dtype=bf16 bias=1",
-                                       "filter_groups=1 column_groups=1 row_blocks=1 columns=64 pixels=32 "
-                                       "window=0 stages=8 blocks=72 whole=0 early=0 joint=2"},
                                       {kMma, "mb2ic32ih12oc32kh3ph1 dtype=bf16 bias=0", ""},
                                       {kMma, "mb2ic3ih17oc16kh3sh2ph1 dtype=f16 bias=1", ""},
                                       {kMma, "g4mb2ic32ih9oc32kh3ph1 dtype=bf16 bias=0", ""}};

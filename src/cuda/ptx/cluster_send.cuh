@@ -19,12 +19,6 @@ __device__ inline void cluster_wait() {
   asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
 }
 
-// Two words to another block's shared memory, at a multiple of 8, by an address of mapa(), or to this
-// block's.
-__device__ inline void st_shared_there_v2(unsigned to, float a, float b) {
-  asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(a), "f"(b) : "memory");
-}
-
 // From this block's shared memory to another's, where it counts as bytes of a barrier there; whoever wrote it
 // needs fence_proxy_async(). Both addresses are aligned to 16, and `bytes` is a multiple of it.
 __device__ inline void bulk_copy_there_if(unsigned to, unsigned from, unsigned bytes, unsigned barrier,

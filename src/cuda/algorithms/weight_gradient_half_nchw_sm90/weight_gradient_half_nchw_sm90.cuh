@@ -42,7 +42,7 @@ struct LoadsSlices {
 };
 
 template <WeightGradientHalfSm90 config>
-__global__ void __cluster_dims__(config.cluster_blocks(), 1, 1) __launch_bounds__(config.threads(), 1)
+__global__ void __launch_bounds__(config.threads(), 1)
     weight_gradient_half_nchw_sm90(const __grid_constant__ Maps maps, const void* __restrict__ x,
                                    const void* __restrict__ dy, float* __restrict__ partial,
                                    void* __restrict__ dw, void* __restrict__ dbias) {

@@ -40,11 +40,11 @@ struct WeightGradientHalfSm90 {
           "tiles, the first, of which a block has all products and stores the gradients; with a window");
     field("early", self.early, 0, 1,
           "1: a stage is given back behind the first 16 positions of the next, else behind all of them");
-    field("joint", self.joint, 0, kMostJoint,
-          "blocks, a cluster, that have a tile and store its gradients; 0: a second kernel adds up");
+    field("joint", self.joint, 0, 1,
+          "1: no tile is split, and blocks store gradients of theirs; 0: a second kernel does, or adds up");
     field("aligned", self.aligned);
   }
-  static constexpr int kMostBlocks = 4096, kMostJoint = 8;
+  static constexpr int kMostBlocks = 4096;
   constexpr bool asks_alignment() const { return true; }
 
   // ---- The product: filters by columns, and its sums go over the pixels of y. A column is a channel at a
@@ -167,24 +167,20 @@ struct WeightGradientHalfSm90 {
   constexpr long long partial_words() const { return joint ? 0 : flags_at() + 1LL * whole * tile_flags(); }
   constexpr long long row_sums_at() const { return 1LL * tile_rows() * tile_columns(); }
 
-  // ---- One launch. Of a tile each block of a cluster gets some rows, in the place of the stages: [rank of
-  // who sends][row][block of columns][channel], a block 16 bytes further on, which spreads taps over banks,
-  // and behind them the sum of dy ----
-  constexpr int cluster_blocks() const { return greater(joint, 1); }
-  constexpr int joint_rows() const { return ceil_div(tile_rows(), cluster_blocks()); }
-  constexpr int joint_block_bytes() const { return 4 * block_channels() + 16; }
+  // ---- One launch, without a window: a block's sums, when all are complete, in the place of the stages:
+  // [row][block of columns][channel], a block 16 bytes further on, which spreads taps over banks, and behind
+  // them the sum of dy ----
+  constexpr int joint_block_bytes() const { return 4 * kBlock + 16; }
   constexpr int joint_row_bytes() const { return tile_blocks() * joint_block_bytes() + 16; }
-  constexpr int joint_bytes() const { return cluster_blocks() * joint_rows() * joint_row_bytes(); }
   constexpr bool can_be_joint() const {
-    if (whole > 0) return joint == 1 && whole == tiles();
-    return blocks == tiles() * joint && joint_bytes() <= stages * stage_bytes();
+    if (window > 0) return whole == tiles();
+    return blocks == tiles() && tile_rows() * joint_row_bytes() <= stages * stage_bytes();
   }
   // The tap, and the first channel, of a tile's block of columns; a tap behind all where it is none.
   struct Columns {
     int tap, channel;
   };
   constexpr Columns columns_of(int tile, int block) const {
-    if (window > 0) return {window_frame(tile) * window_taps() + block, window_channel(tile)};
     const int of_all = first_block(tile) + block;
     if (of_all >= all_blocks()) return {taps(), conv.c};
     return {tap_of(of_all), channel_block_of(of_all) * kBlock};

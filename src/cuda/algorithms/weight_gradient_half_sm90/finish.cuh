@@ -1,10 +1,8 @@
-// How blocks of weight_gradient_half_sm90.cuh store gradients in one launch (config.h): those of a cluster,
-// which share a tile, send each other their sums of some rows, and each adds up its own in the order of their
-// ranks and rounds once.
+// How blocks of weight_gradient_half_sm90.cuh store gradients in one launch, where no tile is split
+// (config.h): all taps of a tile's channels that it has beside each other, and what is NaN computed again.
 #pragma once
 
 #include "cuda/algorithms/weight_gradient_half_sm90/store.cuh"
-#include "cuda/ptx/cluster_send.cuh"
 #include "cuda/ptx/votes.cuh"
 #include "cuda/tile/weight_sums.cuh"
 
@@ -24,71 +22,54 @@ struct Finish {
   static constexpr ConvExtents kConv = config.conv;
   static constexpr int kThreads = 128 * config.consumers(), kTaps = config.taps();
   static constexpr int kBlocks = config.tile_blocks(), kChannels = config.block_channels();
-  static constexpr int kParts = config.cluster_blocks(), kRows = config.joint_rows();
-  static constexpr int kRowBytes = config.joint_row_bytes(), kSlotBytes = kRows * kRowBytes;
+  static constexpr int kRowBytes = config.joint_row_bytes();
   static constexpr unsigned kBarrier = 15;
 
   const Outputs& to;
   unsigned smem;
 
   __device__ static int thread() { return static_cast<int>(threadIdx.x); }
-  __device__ static int rank() { return kParts == 1 ? 0 : static_cast<int>(ptx::cluster_rank()); }
-  // A sum that the first of the cluster has sent.
   __device__ unsigned place_of_sum(int row, int block, int channel) const {
     return smem + config.smem().stages + row * kRowBytes + block * config.joint_block_bytes() + 4 * channel;
   }
-  __device__ static void meet() {
-    if constexpr (kParts == 1)
-      ptx::bar_sync(kBarrier, kThreads);
-    else
-      ptx::cluster_sync();
-  }
-  __device__ static float sum_of_all(unsigned from) {
-    float sum = 0;
-#pragma unroll
-    for (int part = 0; part < kParts; ++part) {
-      float more;
-      ptx::ld_shared(more, from + part * kSlotBytes);
-      sum = part == 0 ? more : sum + more;
-    }
+  __device__ float sum_at(int row, int block, int channel) const {
+    float sum;
+    ptx::ld_shared(sum, place_of_sum(row, block, channel));
     return sum;
   }
+  __device__ static void meet() { ptx::bar_sync(kBarrier, kThreads); }
 
-  // Sends a thread's sums to whom their rows belong.
-  __device__ void send(const Sums<config>& sums, const RowSums<config>& row_sums, int first_row,
-                       int column_group, bool has_row_sums) const {
+  // Puts a thread's sums where all threads find them.
+  __device__ void put(const Sums<config>& sums, const RowSums<config>& row_sums, int first_row,
+                      int column_group, bool has_row_sums) const {
     const int lane = thread() % 32, first = first_row + thread() / 32 % 4 * 16 + lane / 4;
     meet();  // nobody multiplies what lies there
 #pragma unroll
     for (int half = 0; half < 2 * config.row_blocks; ++half) {
-      const int row = first + half / 2 * 64 + half % 2 * 8, part = row / kRows;
-      const unsigned mine = place_of_sum(row - part * kRows, 0, 0) + rank() * kSlotBytes;
-      const unsigned there = kParts == 1 ? mine : ptx::mapa(mine, part);
+      const unsigned mine = place_of_sum(first + half / 2 * 64 + half % 2 * 8, 0, 0);
 #pragma unroll
       for (int i = 0; i < config.columns / 8; ++i) {
         const int block = column_group * (config.columns / kChannels) + 8 * i / kChannels;
-        ptx::st_shared_there_v2(
-            there + block * config.joint_block_bytes() + 4 * (8 * i % kChannels + lane % 4 * 2),
-            sums[half / 2][4 * i + half % 2 * 2], sums[half / 2][4 * i + half % 2 * 2 + 1]);
+        ptx::st_shared_v2(mine + block * config.joint_block_bytes() + 4 * (8 * i % kChannels + lane % 4 * 2),
+                          sums[half / 2][4 * i + half % 2 * 2], sums[half / 2][4 * i + half % 2 * 2 + 1]);
       }
       if (config.bias && has_row_sums && lane % 4 == 0)
-        ptx::st_shared_there_v2(there + kBlocks * config.joint_block_bytes(),
-                                row_sums[half / 2][half % 2 * 2], 0);
+        ptx::st_shared_v2(mine + kBlocks * config.joint_block_bytes(), row_sums[half / 2][half % 2 * 2], 0);
     }
     meet();
   }
 
-  // Adds up and stores this block's rows of a tile.
+  // Stores gradients of a tile.
   __device__ void store(int tile) const {
-    const int begin = rank() * kRows, first_filter = config.first_filter(tile) + begin;
-    const int rows = lesser(lesser(kRows, config.tile_rows() - begin), kConv.k - first_filter);
+    const int first_filter = config.first_filter(tile);
+    const int rows = lesser(config.tile_rows(), kConv.k - first_filter);
+    const bool by_taps = kTaps == 1 || to.dw_last != 0;  // 1x1: in either order the same
     const bool any_nan = ptx::bar_sync_or(
         kBarrier, kThreads,
-        to.dw_last != 0 ? store_taps(tile, first_filter, rows) : store_columns(tile, first_filter, rows));
+        by_taps ? store_taps(tile, first_filter, rows) : store_columns(tile, first_filter, rows));
     if (config.bias && config.first_block(tile) == 0 && to.dbias != nullptr)
       for (int row = thread(); row < rows; row += kThreads)
-        store_element<kConv.bias_type>(to.dbias, first_filter + row,
-                                       sum_of_all(place_of_sum(row, kBlocks, 0)));
+        store_element<kConv.bias_type>(to.dbias, first_filter + row, sum_at(row, kBlocks, 0));
     if (!any_nan) return;
 #pragma unroll 1
     for (int first = 0; first < rows * kBlocks * kChannels; first += kThreads) {
@@ -97,7 +78,7 @@ struct Finish {
       const auto at = config.columns_of(tile, block);
       long long weight = -1;
       if (row < rows && at.tap < kTaps && at.channel + channel < kConv.c) {
-        const float sum = sum_of_all(place_of_sum(row, block, channel));
+        const float sum = sum_at(row, block, channel);
         if (sum != sum)
           weight = (1LL * (first_filter + row) * kConv.c + at.channel + channel) * kTaps + at.tap;
       }
@@ -122,7 +103,8 @@ struct Finish {
                  (1LL * (first_filter + first_row) * kConv.c + at.channel + channel) * kTaps + at.tap;
 #pragma unroll 4
       for (int row = first_row; row < rows; row += kAtOnce) {
-        const float sum = sum_of_all(from);
+        float sum;
+        ptx::ld_shared(sum, from);
         is_nan = is_nan || sum != sum;
         *dw = static_cast<unsigned short>(pack_halves<kConv.x_type>(sum, 0));
         from += kAtOnce * kRowBytes, dw += 1LL * kAtOnce * kConv.c * kTaps;
@@ -142,7 +124,7 @@ struct Finish {
       float eight[8];
 #pragma unroll
       for (int j = 0; j < 8; ++j) {
-        eight[j] = sum_of_all(place_of_sum(row, block, channel + j));
+        eight[j] = sum_at(row, block, channel + j);
         is_nan = is_nan || eight[j] != eight[j];
       }
       auto* const dw = static_cast<unsigned short*>(to.dw) +

@@ -98,14 +98,7 @@ TileWork work_of(const WeightGradientHalfSm90& a) {
   work.store.wavefronts += whole * (sums / 32 + sums / 64);
   work.store.waits += whole * 4 * a.row_blocks;
   work.stored_bytes += whole * 2 * sums;
-  if (a.joint && a.whole > 0) return work;
-  // A block's only tile. Of more pixels nobody has measured what that gains.
-  if (a.joint == 1 && a.all_pixels() <= kFewPixels) {
-    work.conversions += 0.1;
-    work.converted_bytes += 2.0 * static_cast<double>(a.conv.weights());
-    return work;
-  }
-  work.clusters = a.joint > 0;
+  if (a.joint) return work;
   count_sums(work, parts * sums, 2.0 * static_cast<double>(a.conv.weights()) * a.split_tiles() / a.tiles());
   return work;
 }
@@ -210,17 +203,6 @@ class WeightGradientHalf : public KernelAlgorithmOf<WeightGradientHalfSm90> {
     return possible;
   }
 
-  // Blocks of a tile that store its gradients themselves; 0: a second kernel does. Clusters of more than two
-  // leave some multiprocessors idle.
-  static std::vector<int> joint_of(WeightGradientHalfSm90 kernel, int multiprocessors) {
-    kernel.joint = kernel.whole > 0 ? 1 : kernel.blocks / kernel.tiles();
-    if (kernel.joint < 1 || kernel.joint > WeightGradientHalfSm90::kMostJoint || !kernel.can_be_joint() ||
-        (kernel.joint > 2 && kernel.blocks > multiprocessors * 7 / 8))
-      return {0};
-    if (kernel.whole > 0) return {1};
-    return {0, kernel.joint};
-  }
-
   // Tiles that blocks have whole: as many of each as each can have, or all of them.
   static std::set<int> wholes_of(const WeightGradientHalfSm90& kernel, int blocks) {
     std::set<int> some = {0, kernel.tiles() / blocks * blocks};
@@ -251,12 +233,11 @@ class WeightGradientHalf : public KernelAlgorithmOf<WeightGradientHalfSm90> {
           kernel.joint = 0;
           while (kernel.stages >= least_stages && !kernel.valid(sm90_smem_per_block())) --kernel.stages;
           if (kernel.stages < least_stages) continue;
-          for (kernel.early = 0; kernel.early <= (kernel.window > 0 && !kernel.planes); ++kernel.early)
-            for (const int joint : joint_of(kernel, device.units)) {
-              kernel.joint = joint;
-              ranked.push_back(timed(kernel, a, target, kernel.blocks));
-              ranked.back().cost += copying_us(kernel);
-            }
+          kernel.joint = kernel.can_be_joint() ? 1 : 0;
+          for (kernel.early = 0; kernel.early <= (kernel.window > 0 && !kernel.planes); ++kernel.early) {
+            ranked.push_back(timed(kernel, a, target, kernel.blocks));
+            ranked.back().cost += copying_us(kernel);
+          }
           kernel.early = kernel.joint = 0;
           if (kernel.tiles() < blocks) break;
         }

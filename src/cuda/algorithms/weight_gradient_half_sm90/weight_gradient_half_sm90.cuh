@@ -126,8 +126,8 @@ __device__ void consume(const Outputs& to, unsigned smem, int consumer) {
       multiply<config, config.bias>(sums, row_sums, ring, smem, first_row, column_group, count);
     else
       multiply<config, false>(sums, row_sums, ring, smem, first_row, column_group, count);
-    if constexpr (config.joint && config.whole == 0) {  // a block's only part
-      finish.send(sums, row_sums, first_row, column_group, has_row_sums);
+    if constexpr (config.joint && config.whole == 0) {  // a block's only tile
+      finish.put(sums, row_sums, first_row, column_group, has_row_sums);
       finish.store(part.tile);
       return;
     }
@@ -213,7 +213,6 @@ __device__ __forceinline__ void run_block(const Maps& maps, const Outputs& to, u
     if constexpr (R::kMove) ptx::leave_registers<R::kLoading>();
     Loads::bring(maps, static_cast<const unsigned short*>(to.x), static_cast<const unsigned short*>(to.dy),
                  smem);
-    if constexpr (config.cluster_blocks() > 1) ptx::cluster_sync(), ptx::cluster_sync();  // Finish's
   } else {
     if constexpr (R::kMove) ptx::take_registers<R::kMultiplying>();
     consume<config>(to, smem, warpgroup);
@@ -237,7 +236,7 @@ __device__ __forceinline__ void run_add_up(const float* __restrict__ partial, co
 }
 
 template <WeightGradientHalfSm90 config>
-__global__ void __cluster_dims__(config.cluster_blocks(), 1, 1) __launch_bounds__(config.threads(), 1)
+__global__ void __launch_bounds__(config.threads(), 1)
     weight_gradient_half_sm90(const __grid_constant__ Maps maps, const void* __restrict__ x,
                               const void* __restrict__ dy, float* __restrict__ partial, void* __restrict__ dw,
                               void* __restrict__ dbias, int dw_last) {

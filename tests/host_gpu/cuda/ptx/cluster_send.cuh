@@ -14,10 +14,6 @@ inline void cluster_arrive() {
 inline void cluster_wait() {
   host_gpu::cluster_wait();
 }
-inline void st_shared_there_v2(unsigned to, float a, float b) {
-  host_gpu::check_lives(to);
-  host_gpu::store(to, a), host_gpu::store(to + 4, b);
-}
 inline void bulk_copy_there_if(unsigned to, unsigned from, unsigned bytes, unsigned barrier, bool copies) {
   if (copies) host_gpu::bulk_send(to, from, bytes, barrier);
 }
