@@ -9,7 +9,7 @@
 namespace convtune::pair_gpu_test {
 namespace {
 
-using pairs::Data, pairs::pair_fault;
+using pairs::Data, pairs::PairCase, pairs::pair_fault;
 
 constexpr Device kGpu{Device::Kind::cuda, 0};
 
@@ -45,12 +45,14 @@ TEST_P(PairOnGpu, EveryConfigIsAsTheOracle) {
       EXPECT_GE(problem.c, 384) << to_string(problem) << " " << error.what();
       continue;
     }
+    const PairCase integer(problem, Data::integer, 5), real(problem, Data::real, 6),
+        special(problem, Data::non_finite, 5);
     for (const Config& config : configs) {
       const Pair pair = plan_pair(problem, kGpu, config);
       const std::string what = fmt::format("{} with {}", to_string(problem), to_string(config));
-      for (int run = 0; run < 2; ++run) EXPECT_EQ(pair_fault(pair, gpu, Data::integer, 5), "") << what;
-      EXPECT_EQ(pair_fault(pair, gpu, Data::real, 6), "") << what;
-      EXPECT_EQ(pair_fault(pair, gpu, Data::non_finite, 5), "") << what;
+      for (int run = 0; run < 2; ++run) EXPECT_EQ(pair_fault(pair, gpu, integer), "") << what;
+      EXPECT_EQ(pair_fault(pair, gpu, real), "") << what;
+      EXPECT_EQ(pair_fault(pair, gpu, special), "") << what;
     }
   }
 }

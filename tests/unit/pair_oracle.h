@@ -83,6 +83,10 @@ inline std::vector<float> pair_expected(const PairProblem& a, const PairTensors&
   const auto convolved = [&](const std::vector<float>& x, const std::vector<float>& w,
                              const std::vector<float>& bias, std::int64_t taps, std::int64_t dilation) {
     std::vector<double> y(count);
+    std::vector<float> rows(w.size());  // [filter][tap][channel]
+    for (std::int64_t i = 0; i < std::ssize(w); ++i)
+      rows[static_cast<std::size_t>((i / (a.c * taps) * taps + i % taps) * a.c + i / taps % a.c)] =
+          w[static_cast<std::size_t>(i)];
     for (std::int64_t i = 0; i < a.n * a.t; ++i)
       for (std::int64_t k = 0; k < a.c; ++k) {
         double sum = static_cast<double>(bias[static_cast<std::size_t>(k)]);
@@ -90,9 +94,9 @@ inline std::vector<float> pair_expected(const PairProblem& a, const PairTensors&
           const std::int64_t at = i % a.t + (tap - taps / 2) * dilation;
           if (at < 0 || at >= a.t) continue;
           const float* const from = x.data() + (i / a.t * a.t + at) * a.c;
-          const float* const weights = w.data() + k * a.c * taps + tap;
+          const float* const weights = rows.data() + (k * taps + tap) * a.c;
           for (std::int64_t c = 0; c < a.c; ++c)
-            sum += static_cast<double>(from[c]) * static_cast<double>(weights[c * taps]);
+            sum += static_cast<double>(from[c]) * static_cast<double>(weights[c]);
         }
         y[static_cast<std::size_t>(i * a.c + k)] = sum;
       }
@@ -118,12 +122,22 @@ inline std::vector<float> pair_expected(const PairProblem& a, const PairTensors&
   return y;
 }
 
+// Tensors of a problem and what is expected of them, which takes seconds of many channels: for all its
+// configs.
+struct PairCase {
+  Data data;
+  PairTensors tensors;
+  std::vector<float> expected;
+
+  PairCase(const PairProblem& a, Data what, std::uint64_t seed)
+      : data(what), tensors(pair_tensors(a, what, seed)), expected(pair_expected(a, tensors)) {}
+};
+
 // Says what is wrong with a pair's y, or nothing: exact where sums are, else within some units in the last
 // place of what its terms are worth; and nothing written outside of y.
-inline std::string pair_fault(const Pair& pair, Backend& gpu, Data data, std::uint64_t seed) {
+inline std::string pair_fault(const Pair& pair, Backend& gpu, const PairCase& one) {
   const PairProblem& a = pair.problem();
-  const PairTensors all = pair_tensors(a, data, seed);
-  const std::vector<float> expected = pair_expected(a, all);
+  const auto& [data, all, expected] = one;
   const auto size = static_cast<std::size_t>(size_of(a.dtype));
   const auto to_device = [&](const std::vector<float>& numbers) {
     std::vector<unsigned char> bytes(numbers.size() * size);
@@ -184,6 +198,9 @@ inline std::string pair_fault(const Pair& pair, Backend& gpu, Data data, std::ui
                        static_cast<std::int64_t>(i) % a.c, got, expected[i]);
   }
   return "";
+}
+inline std::string pair_fault(const Pair& pair, Backend& gpu, Data data, std::uint64_t seed) {
+  return pair_fault(pair, gpu, PairCase(pair.problem(), data, seed));
 }
 
 }  // namespace convtune::pairs
