@@ -64,8 +64,8 @@ double estimated_us(const PairProblem& a, const PairSm90& kernel, int multiproce
   constexpr double kPieceCycles = 80.0 / 128;  // instructions of a piece of x, by warps, on four schedulers
   const double x = kPieceCycles * kernel.x_rows(dilation) * kernel.channels / 8;
   const double stores = 24.0 * kernel.filters() / 8 * kernel.consumers;
-  constexpr double kLaunch = 5200, kExchange = 900, kNextBlock = 1200, kCyclesOfUs = 1755;
-  const double cycles = kLaunch + x + std::max(products, weights) + 0.1 * std::min(products, weights) +
+  constexpr double kLaunch = 5200, kExchange = 900, kNextBlock = 1200, kCyclesOfUs = 1755, kStep = 40;
+  const double cycles = kLaunch + kStep * kernel.all_steps() + x + std::max(products, weights) + 0.1 * std::min(products, weights) +
                         stores + (kernel.parts > 1 ? kExchange : 0);
   const double blocks = static_cast<double>(tiles_of(a, kernel)) * kernel.parts;
   const bool two = kernel.smem_bytes(dilation) <= kSmemOfTwo;
@@ -109,17 +109,8 @@ std::vector<PairSm90> pair_kernels(const PairProblem& a, const DeviceInfo& devic
   std::vector<std::pair<double, PairSm90>> timed;
   const int dilation = static_cast<int>(a.dilation);
   PairSm90 kernel = plain(a);
-  constexpr int kMostConsumers = 4, kMostStages = 32, kStageBytes = 16 << 10;
-  for (kernel.parts = 1; kernel.parts <= kMostParts; ++kernel.parts) {
-    if (kernel.channels % (32 * kernel.parts) != 0) continue;
-    for (const int unit : {64, 32}) {  // channels of a stage, as many as make a large one
-      kernel.depth = 0;
-      for (int depth = unit; depth <= kernel.channels && 2 * depth * kernel.filters() <= kStageBytes;
-           depth += unit)
-        if (kernel.channels % depth == 0) kernel.depth = depth;
-      if (kernel.depth > 0) break;
-    }
-    if (kernel.depth == 0) continue;
+  constexpr int kMostConsumers = 4, kMostStages = 32, kStageBytes = 16 << 10, kLargeStageBytes = 24 << 10;
+  const auto add = [&] {
     for (kernel.consumers = 1; kernel.consumers <= kMostConsumers; ++kernel.consumers)
       for (const long long smem : {kSmemOfTwo, kSmem}) {
         PairSm90 one = kernel;
@@ -129,6 +120,20 @@ std::vector<PairSm90> pair_kernels(const PairProblem& a, const DeviceInfo& devic
         if (!timed.empty() && to_config(timed.back().second) == to_config(one)) continue;
         timed.emplace_back(estimated_us(a, one, device.units), one);
       }
+  };
+  for (kernel.parts = 1; kernel.parts <= kMostParts; ++kernel.parts) {
+    if (kernel.channels % (32 * kernel.parts) != 0) continue;
+    int before = 0;
+    for (const int most : {kStageBytes, kLargeStageBytes}) {
+      for (const int unit : {64, 32}) {  // channels of a stage, as many as make a large one
+        kernel.depth = 0;
+        for (int depth = unit; depth <= kernel.channels && 2 * depth * kernel.filters() <= most; depth += unit)
+          if (kernel.channels % depth == 0) kernel.depth = depth;
+        if (kernel.depth > 0) break;
+      }
+      if (kernel.depth > before) add();
+      before = kernel.depth;
+    }
   }
   std::ranges::stable_sort(timed, {}, &std::pair<double, PairSm90>::first);
   std::vector<PairSm90> kernels;

@@ -153,20 +153,22 @@ __device__ __forceinline__ void share_middle(const Run& run, const Tile<config>&
   }
 }
 
-// y of a warp's rows, which other threads of it have put together.
+// y, which the consumers have put together, by all that loaded x: a Snake behind it is as much work as a
+// third of the products.
 template <PairSm90 config>
 __device__ __forceinline__ void store_rows(const Run& run, const Tile<config>& tile) {
   constexpr int kPieces = config.filters() / 8;
 #pragma unroll
-  for (int i = 0; i < kPieces / 2; ++i) {
-    const int at = tile.lane() + 32 * i, row = tile.first_row() + at / kPieces, piece = at % kPieces;
+  for (int i = 0; i < ceil_div(config.positions() * kPieces, config.loading_threads()); ++i) {
+    const int at = tile.thread + config.loading_threads() * i, row = at / kPieces, piece = at % kPieces;
+    if (row >= config.outputs()) break;
     const int position = tile.first + row;
     unsigned words[4];
     ptx::ld_shared_v4(
         words, tile.smem + config.smem().staging + place_of<config>(row, piece, config.staging_bytes()));
     unsigned short* y = run.y + (1LL * tile.image * run.positions + position) * config.channels +
                         tile.first_filter() + 8 * piece;
-    const bool is_real = row < config.outputs() && position < run.positions;
+    const bool is_real = position < run.positions;
     if constexpr (config.snake != 1) ptx::st_global_v4_if(y, words, is_real);
     if constexpr (config.snake > 0) {
       if constexpr (config.snake == 2) y += 1LL * gridDim.y * run.positions * config.channels;
@@ -216,12 +218,10 @@ __device__ __forceinline__ void consume(const Run& run, const Tile<config>& tile
   put_rows(tile, tile.smem + kAt.staging, 0, config.staging_bytes(), [&](int j, int i) -> unsigned {
     return pack_halves<config.type>(sums[4 * j + 2 * i], sums[4 * j + 2 * i + 1]);
   });
-  __syncwarp();
   if (!finite) {
-    repair_outputs(run, tile);
     __syncwarp();
+    repair_outputs(run, tile);
   }
-  store_rows(run, tile);
 }
 
 // Blocks of a cluster have the parts of one tile. Weights do not wait for earlier grids, as nobody has
@@ -267,6 +267,8 @@ __global__ void __cluster_dims__(config.parts, 1, 1) __launch_bounds__(config.th
       consume(run, tile, finite);
     else
       leave_to_consumers();
+    wait_for_loaders<config>();
+    store_rows(run, tile);
   }
   if constexpr (config.parts > 1) ptx::cluster_wait();  // nobody reads this block's middle any more
 }
