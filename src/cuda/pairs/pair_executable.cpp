@@ -65,8 +65,8 @@ double estimated_us(const PairProblem& a, const PairSm90& kernel, int multiproce
   const double x = kPieceCycles * kernel.x_rows(dilation) * kernel.channels / 8;
   const double stores = 24.0 * kernel.filters() / 8 * kernel.consumers;
   constexpr double kLaunch = 5200, kExchange = 900, kNextBlock = 1200, kCyclesOfUs = 1755, kStep = 40;
-  const double cycles = kLaunch + kStep * kernel.all_steps() + x + std::max(products, weights) + 0.1 * std::min(products, weights) +
-                        stores + (kernel.parts > 1 ? kExchange : 0);
+  const double cycles = kLaunch + kStep * kernel.all_steps() + x + std::max(products, weights) +
+                        0.1 * std::min(products, weights) + stores + (kernel.parts > 1 ? kExchange : 0);
   const double blocks = static_cast<double>(tiles_of(a, kernel)) * kernel.parts;
   const bool two = kernel.smem_bytes(dilation) <= kSmemOfTwo;
   const double waves = std::ceil(blocks / multiprocessors);
@@ -109,7 +109,8 @@ std::vector<PairSm90> pair_kernels(const PairProblem& a, const DeviceInfo& devic
   std::vector<std::pair<double, PairSm90>> timed;
   const int dilation = static_cast<int>(a.dilation);
   PairSm90 kernel = plain(a);
-  constexpr int kMostConsumers = 4, kMostStages = 32, kStageBytes = 16 << 10, kLargeStageBytes = 24 << 10;
+  constexpr int kMostConsumers = 4, kMostStages = 32;
+  constexpr int kStageBytes = 16 << 10, kLargeStageBytes = 24 << 10;
   const auto add = [&] {
     for (kernel.consumers = 1; kernel.consumers <= kMostConsumers; ++kernel.consumers)
       for (const long long smem : {kSmemOfTwo, kSmem}) {
@@ -127,7 +128,8 @@ std::vector<PairSm90> pair_kernels(const PairProblem& a, const DeviceInfo& devic
     for (const int most : {kStageBytes, kLargeStageBytes}) {
       for (const int unit : {64, 32}) {  // channels of a stage, as many as make a large one
         kernel.depth = 0;
-        for (int depth = unit; depth <= kernel.channels && 2 * depth * kernel.filters() <= most; depth += unit)
+        for (int depth = unit; depth <= kernel.channels && 2 * depth * kernel.filters() <= most;
+             depth += unit)
           if (kernel.channels % depth == 0) kernel.depth = depth;
         if (kernel.depth > 0) break;
       }
