@@ -1,7 +1,11 @@
-// Gradients of weights in one launch: right, with a bias, where filters, channels and taps do not fill tiles.
+// Gradients of weights in one launch: right, with a bias, where filters, channels and taps do not fill tiles;
+// and in NCHW, by planes and by images.
 #include <gtest/gtest.h>
 
+#include <span>
+
 #include "cuda/algorithms/algorithms.h"
+#include "cuda/algorithms/gradients.h"
 #include "kernel_problems.h"
 #include "problem/config_fields.h"
 #include "stand_ins.h"
@@ -25,13 +29,19 @@ constexpr Case kCases[] = {
     {"mb2ic136ih10oc72kh1",
      "filter_groups=2 column_groups=1 row_blocks=1 columns=192 pixels=64 window=0 stages=5 blocks=1 whole=0 "
      "early=0 joint=1"}};
+constexpr Case kPlanes[] = {
+    {"mb2ic72ih12oc72kh3ph1",
+     "filter_groups=1 column_groups=3 row_blocks=1 columns=192 pixels=64 window=5 stages=2 blocks=2 whole=4 "
+     "early=0 joint=1"},
+    {"mb3ic72ih7oc72kh3ph1",
+     "filter_groups=1 column_groups=3 row_blocks=1 columns=192 pixels=64 window=7 stages=2 blocks=3 whole=4 "
+     "early=0 joint=1"}};
 
-TEST(JointGradients, AreThoseOfTheOracle) {
+void expect_those_of_the_oracle(const Algorithm& algorithm, std::span<const Case> cases, const char* layout) {
   Backend& gpu = cuda::backend({Device::Kind::cuda, 0});
-  const Algorithm& algorithm = cuda::weight_gradient_half_sm90();
-  for (const Case& one : kCases) {
+  for (const Case& one : cases) {
     const ConvProblem problem =
-        parse_problem(std::string(one.problem) + " dtype=bf16 precision=bf16 layout=nhwc dir=bwd_w");
+        parse_problem(std::string(one.problem) + " dtype=bf16 precision=bf16 dir=bwd_w layout=" + layout);
     if (!algorithm.supports(problem, gpu.info())) GTEST_SKIP() << "kernels for 9.0";
     ASSERT_TRUE(algorithm.accepts(problem, gpu.info(), parse_config(one.config))) << one.problem;
     const auto executable = algorithm.build(problem, gpu.info(), parse_config(one.config));
@@ -43,6 +53,14 @@ TEST(JointGradients, AreThoseOfTheOracle) {
       }
     }
   }
+}
+
+TEST(JointGradients, AreThoseOfTheOracle) {
+  expect_those_of_the_oracle(cuda::weight_gradient_half_sm90(), kCases, "nhwc");
+}
+
+TEST(JointGradients, OfPlanesAreThoseOfTheOracle) {
+  expect_those_of_the_oracle(cuda::weight_gradient_half_nchw_sm90(), kPlanes, "nchw");
 }
 
 }  // namespace

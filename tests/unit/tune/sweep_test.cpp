@@ -101,7 +101,6 @@ TEST(Sweep, DrawsOneDirectionAloneInEveryDimension) {
     }
 }
 
-// Never one of another kind in its place, whose answer would be told as that of one asked for.
 // How many of so many drawn problems have a Snake: in the place of the sum, and beside it.
 std::pair<int, int> snakes_of(std::uint64_t draws, const std::string& algorithm) {
   const DeviceInfo device = device_of(kH100);
@@ -128,6 +127,7 @@ TEST(Sweep, DrawsSnakesWhereTheyAreTaken) {
   EXPECT_LE(some + others, 20);
 }
 
+// Never one of another kind in its place, whose answer would be told as that of one asked for.
 TEST(Sweep, ChecksNothingWhereAnAlgorithmHasNoneOfTheKind) {
   const DeviceInfo device = device_of(kH100);
   for (const Algorithm* algorithm : algorithms(Device::Kind::cuda))
