@@ -193,6 +193,12 @@ class Cudnn final : public Algorithm {
     // one channel, which is depthwise too, two processes ended.
     if (a.direction == Direction::backward_weights && a.groups == a.c && filter_is_longer_than_image(a))
       return Support::no("its heuristics end the process for depthwise filters longer than the image");
+    // A process of such a dense layer ended, too, where padding differed between two sides (f16, channels
+    // last).
+    if (a.direction == Direction::backward_weights && filter_is_longer_than_image(a) &&
+        (a.pad_front != a.pad_back || a.pad_top != a.pad_bottom || a.pad_left != a.pad_right))
+      return Support::no(
+          "a process ended where a filter is longer than the image and two sides' padding differs");
     if (given.bias && !a.bias && !form.channels_last)
       return Support::no("a bias's gradient is summed of dy in channels last alone: nhwc must be 1");
     if (!form.channels_last && a.layout == Layout::nhwc)

@@ -156,6 +156,19 @@ TEST_F(CudnnGraphs, FiltersOfOneChannelLongerThanTheImageHaveNoGradientOfWeights
   EXPECT_EQ(reason("11").find("longer than the image"), std::string::npos) << reason("11");
 }
 
+// The first of a sweep's problems that ended its process on an H200; the 16 before it did not.
+TEST_F(CudnnGraphs, FiltersLongerThanAnImageWithUnequalSidesHaveNoGradientOfWeights) {
+  const auto reason = [](const char* bottom) {
+    const std::string line =
+        "mb3ic19ih2iw65oc17kh2kw3sh1sw2ph0pw1dh2dw0 layout=nhwc dtype=f16 dir=bwd_w pad_bottom=";
+    return cudnn()->supports(parse_problem(line + bottom), {}).reason();
+  };
+  EXPECT_NE(reason("2").find("longer than the image"), std::string::npos) << reason("2");
+  const auto even =
+      parse_problem("mb3ic19ih2iw65oc17kh2kw3sh1sw2ph1pw1dh2dw0 layout=nhwc dtype=f16 dir=bwd_w");
+  EXPECT_EQ(cudnn()->supports(even, {}).reason().find("longer than the image"), std::string::npos);
+}
+
 // Of a row whose two ends have other paddings engine 1 answered -7 for -14, on an H200.
 TEST_F(CudnnGraphs, WeightsOfARowWithUnequalEndsLeaveEngine1Out) {
   const auto has = [&](const char* shape) {
