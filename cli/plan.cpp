@@ -151,7 +151,7 @@ struct PlanCommand {
     return 0;
   }
 
-  // What the best takes, and the most that another does.
+  // Says the memory that the best candidate takes, and the most that another one does.
   static std::string memory_of(const TargetPlan& found) {
     std::size_t most = 0;
     for (const CandidateEstimate& one : found.candidates) most = std::max(most, one.workspace_bytes);

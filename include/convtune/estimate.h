@@ -16,7 +16,7 @@ struct CandidateEstimate : Resources {
   std::string algorithm;
   Config config;
   double estimate_us = 0;
-  // Of a run beside its tensors and packed weights, as Convolution says it of a plan; and of these.
+  // Bytes that a run takes beside its tensors (Convolution::workspace_bytes), and that packed weights take.
   std::size_t workspace_bytes = 0, packed_bytes = 0;
   // Names the resource that it waits for most, by the model: "memory", "tensor cores", "multiply-adds",
   // "issue", "shared memory", "L2", "latency"; "roofline" where it knows no more than that.

@@ -18,8 +18,8 @@ namespace {
 // kernels be compiled for every so many: where nothing has to be compiled, every problem is checked.
 constexpr std::uint64_t kVendorEvery = 8, kVendorEveryOnGpu = 16, kCompiledEvery = 32;
 constexpr std::uint64_t kDraws = 1000;  // per problem for one algorithm
-// So many of those that could have a Snake have one: few, since one kernel alone and the oracle's algorithm
-// take it; of an algorithm that does, more.
+// One in so many problems that could have a Snake has one: few, since one kernel alone and the oracle's
+// algorithm take it; more where an algorithm is named that does.
 constexpr std::uint64_t kSnakeEvery = 32, kSnakeEveryOfOne = 4;
 
 // The problem along its rows: one row of each image, or all of them one behind another, so that some are

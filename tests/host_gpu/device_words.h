@@ -10,8 +10,8 @@
 
 #include "machine.h"
 
-// Of <cmath> what kernels and the twins of src/cuda/ptx call: to read all of it took a quarter of the time in
-// which a kernel is compiled (docs/decisions/0203).
+// Functions of <cmath> that kernels and the twins of src/cuda/ptx call: reading all of it took a quarter of
+// the time in which a kernel is compiled (docs/decisions/0203).
 extern "C" {
 float erff(float) noexcept;
 float exp2f(float) noexcept;

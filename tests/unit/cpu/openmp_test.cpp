@@ -58,7 +58,7 @@ TEST(ParallelFor, WorksInOpenMpsRegionsWhereTheProgramDoes) {
   EXPECT_EQ(in_regions > 0, omp_get_thread_limit() > 1);
 }
 
-// Whether a loop of two members runs in a region, which ends late where its second member gets time.
+// Says if a loop of two members runs in a region, which ends late where its second member gets time.
 bool runs_in_region(std::chrono::milliseconds late) {
   struct Loop {
     std::chrono::milliseconds late;

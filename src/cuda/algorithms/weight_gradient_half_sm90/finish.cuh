@@ -8,7 +8,7 @@
 
 namespace convtune::weight_gradient_half_sm90 {
 
-// What a block is given besides its operands.
+// Pointers that a block stores by, and x and dy, which it reads again where sums are no numbers.
 struct Outputs {
   const void *x, *dy;
   float* partial;

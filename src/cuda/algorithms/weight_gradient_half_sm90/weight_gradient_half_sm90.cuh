@@ -19,7 +19,7 @@
 // add_up_weight_gradient_half_sm90 adds those of a tile in the order of the blocks and rounds once
 // (add_up.cuh): the same bits in every run. Where tiles are more than blocks, with a window, most of them are
 // whole: a block has all taps and pixels of some filters and channels, and stores gradients (store.cuh).
-// Where no tile is split (`joint`) blocks store all of them, and no second kernel runs (finish.cuh).
+// Blocks store all tiles, and no second kernel runs, where none is split (`joint`, finish.cuh).
 //
 // The gradient of a bias is one more product, of dy and ones, in tiles of the first columns.
 #include "cuda/algorithms/weight_gradient_half_sm90/add_up.cuh"
