@@ -257,6 +257,13 @@ def means(rows):
                       f"{sum(one < 0.98 for one in ratios)} below 0.98)")  # fmt: skip
 
 
+def save(path, machine, rows):
+    """Writes the rows with the device and versions that they are of."""
+    versions = {"torch": torch.__version__, "cudnn": torch.backends.cudnn.version() if machine.gpu else None}
+    device = torch.cuda.get_device_name(machine.device) if machine.gpu else "cpu"
+    path.write_text(json.dumps({"device": device, "versions": versions, "rows": rows}, indent=1))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--suite", nargs="*", default=[], help="names of files of cases/")
@@ -301,9 +308,7 @@ def main():
             rows.append(found | {"plan": plan, "direction": problem.direction, "ours": "ours"})
             print(said(rows[-1], earlier), flush=True)
             if options.json:
-                versions = {"torch": torch.__version__, "cudnn": torch.backends.cudnn.version() if machine.gpu else None}
-                device = torch.cuda.get_device_name(machine.device) if machine.gpu else "cpu"
-                options.json.write_text(json.dumps({"device": device, "versions": versions, "rows": rows}, indent=1))
+                save(options.json, machine, rows)
     means(rows)
     wrong = [row["name"] for row in rows if row.get("unlike") or row["problem"] in earlier and row.get("signature") != earlier[row["problem"]]]
     if wrong:

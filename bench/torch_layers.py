@@ -8,7 +8,6 @@ the activation; the faster of cudnn.benchmark on and off counts. All run in turn
 """
 
 import argparse
-import json
 import math
 import os
 import statistics
@@ -17,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
-from torch_gradients import AGREES, CASES, FREE, Machine, Row, Way, best, lines_of, with_settings
+from torch_gradients import AGREES, CASES, FREE, Machine, Row, Way, best, lines_of, save, with_settings
 
 import convtune
 
@@ -135,9 +134,7 @@ def main():
             print(f"{problem.name or str(problem):28.28} {own:8.1f} {other:8.1f} {other / own:6.2f} {found.get('failure', '')}"
                   f" {plan.source}: {plan.algorithm}", flush=True)  # fmt: skip
             if options.json:
-                versions = {"torch": torch.__version__, "cudnn": torch.backends.cudnn.version() if machine.gpu else None}
-                device = torch.cuda.get_device_name(machine.device) if machine.gpu else "cpu"
-                options.json.write_text(json.dumps({"device": device, "versions": versions, "rows": rows}, indent=1))
+                save(options.json, machine, rows)
     ratios = [best(row, FREE) / row["us"]["ours"] for row in rows if "failure" not in row]
     if ratios:
         mean = math.exp(statistics.fmean(math.log(one) for one in ratios))
