@@ -2,39 +2,23 @@
 
 One way after the other, as these were measured once, is no comparison: of two ways with the same calls the first took 72 ms and the
 second 53, each function a fifth to a third longer. So the ways take turns, and each turn says how fast the processor was, by a loop
-that is always the same. Processors of one machine differed by two, so the ways are held on the same few (`hold_processors`)."""
+that is always the same (turns.py)."""
 
-import contextlib
 import cProfile
-import os
 import statistics
 import time
 
-__all__ = ["functions_of", "hold_processors", "times_of", "together"]
+from turns import loop_ms
 
-_STEPS, _PROFILED, _ROWS, _LOOP = 6, 5, 40, 100_000
-_HELD = 4  # a step keeps two threads busy, the caller's and autograd's, one at a time
+__all__ = ["functions_of", "times_of", "together"]
 
-
-def hold_processors():
-    """Leaves this process's threads the first four of its processors: processes that take turns then run on the same ones."""
-    held = sorted(os.sched_getaffinity(0))[:_HELD]
-    for thread in os.listdir("/proc/self/task"):
-        with contextlib.suppress(ProcessLookupError):  # it has ended
-            os.sched_setaffinity(int(thread), held)
-
-
-def _loop_ms():
-    """What the same work of Python's takes: the processor's clock, and who else is on its core."""
-    start = time.perf_counter()
-    sum(range(_LOOP))
-    return 1e3 * (time.perf_counter() - start)
+_STEPS, _PROFILED, _ROWS = 6, 5, 40
 
 
 def times_of(step, wait):
     """A turn: {part: milliseconds that each step's kept the processor}; "device" is what is waited for after the last. `step(passed)`
     is one step, which calls passed(part) where a part of it ends; its backward runs in the thread that autograd has for the device."""
-    found = {"loop": [_loop_ms() for _ in range(3)]}
+    found = {"loop": [loop_ms() for _ in range(3)]}
     step(lambda part: None)
     for _ in range(_STEPS):
         wait()

@@ -8,7 +8,8 @@ torch.compile(backend="convtune") with CUDA graphs, convtune.graphed, and frozen
 
 Each way is a process of its own, as its user's would be; the processes wait for each other and take turns, so that all
 ways of a model are in one run. --at-once of them compile at the same time, in the order of --models and --ways; what runs
-first, and is measured to choose by (cudnn.benchmark, convtune's contests), has the GPU alone. Random weights with the statistics of a batch, channels last in half precision,
+first, and is measured to choose by (cudnn.benchmark, convtune's contests), has the GPU alone. Turns are on the same four processors,
+and each says what a loop of Python's took there. Random weights with the statistics of a batch, channels last in half precision,
 cudnn.benchmark on. An error is the root mean square of the difference from the model in exact float32, over that
 model's. Needs PyTorch, the wheels that torch_zoo.py names, the convtune package and a GPU; nothing is downloaded.
 """
@@ -24,7 +25,7 @@ import time
 
 from torch_model_numbers import errors, kernels_of, kinds_of, peak_mib, queued_us, timed, wait
 from torch_zoo import MODELS, model_of
-from turns import AT_ONCE, Turn, Worker, alone, make_ready
+from turns import AT_ONCE, Turn, Worker, alone, loop_ms, make_ready
 
 START = time.monotonic()
 WAYS = ("eager", "graphs", "convtune", "recorded", "graphed", "frozen", "compile")
@@ -198,11 +199,12 @@ def work(args):
         del exact, y
         torch.cuda.empty_cache()
         turn.answer(facts)
-        for line in sys.stdin:
-            if line.strip() == "time":
+        for line in turn.asked(args.device == "cuda"):
+            if line == "time":
+                loop = min(loop_ms() for _ in range(3))
                 timed(run, 3)
-                turn.answer(timed(run, args.calls))
-            elif line.strip() == "kernels":
+                turn.answer({"us": timed(run, args.calls), "loop_ms": loop})
+            elif line == "kernels":
                 turn.answer(kernels_of(run, min(5, args.calls)))
 
 
@@ -227,23 +229,26 @@ def look(worker, most):
 
 
 def measure(name, batch, workers, args):
-    alive = [one for one in workers if one.row is not None]
+    alive, loops = [one for one in workers if one.row is not None], {}
     with alone():
         for turn in range(args.rounds):
             for one in alive if turn % 2 == 0 else alive[::-1]:
-                if turn == 0 or time.monotonic() - START < args.deadline:
-                    one.samples += one.ask("time", time.monotonic() + 60) or []
+                if (turn == 0 or time.monotonic() - START < args.deadline) and (found := one.ask("time", time.monotonic() + 60)):
+                    one.samples += found["us"]
+                    loops.setdefault(one.way, []).append(found["loop_ms"])
     alive = [one for one in alive if one.samples]
     print(f"== {name}, batch {batch}, {args.type}")
     for one in alive:
         row, us = one.row, statistics.median(one.samples)
         mad = statistics.median(abs(sample - us) for sample in one.samples)
         row["us"] = {"median": us, "mad": mad, "n": len(one.samples)}
+        row["loop_ms"] = {"median": statistics.median(loops[one.way]), "slowest": max(loops[one.way])}
         row["busy_us"], row["idle_us"] = (sum(of[at] for of in row["kernels"].values()) for at in (1, 2))
         kernels = sum(of[0] for of in row["kernels"].values())
         print(
             f"{one.way:9} {us:8.0f} ± {mad:3.0f} us, busy {row['busy_us']:6.0f}, idle {row['idle_us']:3.0f} between "
-            f"{kernels:.0f} kernels; error {row['error']:.2e}, same first {100 * row['same_top1']:.1f} %, {row['peak_mib']} MiB",
+            f"{kernels:.0f} kernels; error {row['error']:.2e}, same first {100 * row['same_top1']:.1f} %, {row['peak_mib']} MiB; "
+            f"the processor's loop {row['loop_ms']['median']:.2f} ms, at most {row['loop_ms']['slowest']:.2f}",
             flush=True,
         )
         if kernels:

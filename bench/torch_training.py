@@ -30,7 +30,7 @@ import tempfile
 import time
 
 from step_answers import compared, gradients_of, said, without_chance
-from step_host import functions_of, hold_processors, times_of, together
+from step_host import functions_of, times_of, together
 from torch_model_numbers import kernels_of, peak_mib
 from turns import AT_ONCE, Turn, Worker, alone, make_ready
 
@@ -246,19 +246,17 @@ def work(args):
                 count, saved = facts["won"].get(layer.problem.direction, (0, 0.0))
                 facts["won"][layer.problem.direction] = count + layer.calls, saved + layer.calls * (layer.pytorch_us - layer.convtune_us)
     turn.answer(facts)
-    for line in sys.stdin:
-        if device.type == "cuda":  # a step on a CPU is for all of its threads
-            hold_processors()
-        if line.strip() == "kernels":
+    for line in turn.asked(device.type == "cuda"):
+        if line == "kernels":
             turn.answer(shortened(kernels_of(lambda: step(run, optimizer), 3)))
             continue
-        if line.strip() == "host":
+        if line == "host":
             turn.answer(times_of(lambda passed: step(run, optimizer, passed), lambda: wait(device)))
             continue
-        if line.strip() == "beside":
+        if line == "beside":
             turn.answer(contests[-1]() if contests else {})
             continue
-        if line.strip() == "functions":
+        if line == "functions":
             turn.answer(functions_of(lambda passed: step(run, optimizer, passed)))
             continue
         samples, end = [], time.monotonic() + args.seconds

@@ -2,7 +2,8 @@
 torch_models.py and torch_training.py.
 
 A process answers by lines of JSON. TURN asks for the GPU, which a line of its input grants, and LEAVE gives it back; any other
-answer is its last before it is asked for more, and gives it back, too.
+answer is its last before it is asked for more, and gives it back, too. Processors of one machine differed by two: what is timed in turns
+on a GPU is held on the same few (`Turn.asked`), and each turn says how fast they were, by a loop that is always the same (`loop_ms`).
 
 Programs that share a GPU name one file in CONVTUNE_GPU_LOCK: who has the GPU holds it, so that one compiles while another measures
 (`flock FILE program` for one that knows nothing of it).
@@ -21,6 +22,8 @@ import time
 TURN, LEAVE = "turn", "leave"
 PROCESSORS = len(os.sched_getaffinity(0))
 AT_ONCE = max(2, PROCESSORS // 3)
+_HELD = 4  # a step keeps two threads busy, the caller's and autograd's, one at a time
+_LOOP = 100_000
 
 
 @contextlib.contextmanager
@@ -33,6 +36,21 @@ def alone():
     with open(path, "a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def hold_processors():
+    """Leaves this process's threads the first four of its processors: processes that take turns then run on the same ones."""
+    held = sorted(os.sched_getaffinity(0))[:_HELD]
+    for thread in os.listdir("/proc/self/task"):
+        with contextlib.suppress(ProcessLookupError):  # it has ended
+            os.sched_setaffinity(int(thread), held)
+
+
+def loop_ms():
+    """What the same work of Python's takes: the processor's clock, and who else is on its core."""
+    start = time.perf_counter()
+    sum(range(_LOOP))
+    return 1e3 * (time.perf_counter() - start)
 
 
 class Turn:
@@ -58,6 +76,14 @@ class Turn:
         if self.taken:
             self.answer(LEAVE)
         self.taken = False
+
+    def asked(self, held):
+        """What else it is asked, once it is ready: lines, and from the first on its threads are `held` on the same few processors. Not
+        where the CPU is the device, whose work is for all of its threads."""
+        for line in sys.stdin:
+            if held:
+                hold_processors()
+            yield line.strip()
 
 
 class Worker:

@@ -1,5 +1,5 @@
-"""bench/step_answers.py: what it says of a step's gradients and losses; the processor's side of one, by bench/step_host.py; and the
-memory of a call, by bench/torch_model_numbers.py."""
+"""bench/step_answers.py: what it says of a step's gradients and losses; the processor's side of one, by bench/step_host.py, and turns on
+equal processors, by bench/turns.py; and the memory of a call, by bench/torch_model_numbers.py."""
 
 import sys
 from pathlib import Path
@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch")
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
 import torch_model_numbers  # noqa: E402
 from step_answers import compared, gradients_of, without_chance  # noqa: E402
+import turns  # noqa: E402
 from step_host import functions_of, times_of, together  # noqa: E402
 
 
@@ -68,9 +69,22 @@ def test_what_kernels_do_at_the_same_time_counts_once():
 
 
 def test_turns_of_the_processor_are_put_together():
-    turns = [{"loop": [2.0, 1.0], "forward": [1.0, 2.0, 3.0]}, {"loop": [3.0], "forward": [4.0, 5.0]}]
-    found = together(turns)
+    of_both = [{"loop": [2.0, 1.0], "forward": [1.0, 2.0, 3.0]}, {"loop": [3.0], "forward": [4.0, 5.0]}]
+    found = together(of_both)
     assert found == {"ms": {"forward": 3.0}, "loop, ms": 2.0, "slowest turn": 3.0}
+
+
+def test_turns_are_on_the_same_processors(monkeypatch):
+    """Where a GPU is the device; and each says what its processors are like."""
+    held = []
+    monkeypatch.setattr(turns.os, "sched_getaffinity", lambda of: {9, 3, 5, 4, 7, 6})
+    monkeypatch.setattr(turns.os, "sched_setaffinity", lambda thread, to: held.append((thread, to)))
+    monkeypatch.setattr(turns.sys, "stdin", ["time\n", "kernels\n"])
+    turn = object.__new__(turns.Turn)
+    assert list(turn.asked(held=False)) == ["time", "kernels"] and not held
+    assert next(turn.asked(held=True)) == "time"
+    assert (turns.os.getpid(), [3, 4, 5, 6]) in held and {str(to) for _, to in held} == {"[3, 4, 5, 6]"}
+    assert turns.loop_ms() > 0
 
 
 def test_parts_of_a_step_are_the_processors():
