@@ -123,6 +123,65 @@ def test_a_change_of_the_model_is_seen(device, change):
         assert_same(fast(x), model(x))
 
 
+class Bare(nn.Module):
+    """A convolution without a bias, and a part without parameters."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.part = nn.Conv2d(3, 4, 3, bias=False), nn.Identity()
+
+    def forward(self, x):
+        y = self.conv(x)
+        return {"map": y if not self.part._parameters and not self.part._buffers else y * self.part.scale}
+
+
+@pytest.mark.parametrize("change", [
+    lambda net: setattr(net.conv, "bias", nn.Parameter(torch.rand_like(net.conv.weight[:, 0, 0, 0]))),
+    lambda net: net.part.register_parameter("scale", nn.Parameter(torch.rand_like(net.conv.weight[:, :1, :1, 0]))),
+    lambda net: net.part.register_buffer("scale", torch.rand_like(net.conv.weight[:, :1, :1, 0])),
+], ids=["in the place of None", "a first parameter", "a first buffer"])  # fmt: skip
+def test_a_parameter_where_none_was_is_seen(device, change):
+    torch.manual_seed(0)
+    model, x = Bare().to(device).eval(), images(device)
+    fast = graphed(model, x)
+    assert_same(fast(x), model(x))
+    recorded, recording = _Again.count, fast._recording
+    change(model)
+    for _ in range(2):
+        assert_same(fast(x), model(x))
+    assert fast._recording is not recording and _Again.count == recorded + (device == "cpu")
+    if model.conv.bias is not None:
+        model.conv.bias = None
+        for _ in range(2):
+            assert_same(fast(x), model(x))
+
+
+def test_inputs_that_record_gradients(device):
+    """A copy of one would give the graph's own input a history."""
+    model = net_of(device)
+    fast = graphed(model, images(device))
+    x = images(device).requires_grad_()
+    for enabled in (True, False):
+        with torch.set_grad_enabled(enabled):
+            assert_same(fast(x), model(x.detach()))
+    assert not fast._static[0].requires_grad and fast._static[0].grad_fn is None
+    if device == "cuda":  # where inference mode is in no part of a recording
+        with torch.inference_mode():
+            assert_same(fast(x), model(x))
+
+
+def test_settings_are_looked_at_behind_the_launch(device, monkeypatch):
+    model = net_of(device)
+    fast, x = graphed(model, images(device)), images(device)
+    asked = []
+    monkeypatch.setattr(fast, "_as_compiled", lambda *given: asked.append(given) or {"map": x})
+    fast(x)
+    assert not asked
+    monkeypatch.setattr(torch.backends.cudnn, "deterministic", not torch.backends.cudnn.deterministic)
+    fast(x)
+    assert asked == [((x,), {})]
+
+
 class Scaled(nn.Module):
     """No module of it has a buffer: `double` and `float` change its parameters' data alone, which no dict of theirs shows."""
 

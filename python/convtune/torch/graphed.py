@@ -8,7 +8,8 @@ import contextlib
 import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from operator import attrgetter
+from itertools import chain
+from operator import attrgetter, is_
 from typing import Any
 
 import torch
@@ -30,7 +31,10 @@ __all__ = ["Graphed", "graphed"]
 
 _log = logging.getLogger("convtune")
 _WARM_UP = 3  # calls before one is recorded: what compiles, and cuDNN's search
+_END = object()
 _is_training: Any = attrgetter("training")
+_is_capturing: Any = getattr(torch._C, "_cuda_isCurrentStreamCapturing", torch.cuda.is_current_stream_capturing)
+_current_device: Any = getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)
 
 
 def _guarded() -> AbstractContextManager[Any]:
@@ -65,20 +69,26 @@ class _Tensors:
 
     def __init__(self, model: torch.nn.Module) -> None:
         self._modules = list(model.modules())
-        self._own = [of for module in self._modules for of in (module._parameters, module._buffers)]
-        self._places = [(of, name) for of in self._own for name, tensor in of.items() if tensor is not None]
-        self._sizes = list(map(len, self._own))
-        self._watched = Watched(self._now())
-
-    def _now(self) -> tuple[Any, ...]:
-        return tuple([of.get(name) for of, name in self._places])
+        own = [of for module in self._modules for of in (module._parameters, module._buffers)]
+        self._empty = [of for of in own if not of]
+        self._values = [*(of.values() for of in own if of), (_END,)]  # as they are whenever one looks
+        self._were = tuple(chain.from_iterable(self._values))  # with the places that hold None
+        self._own = tuple([one for one in self._were if isinstance(one, Tensor)])
+        self._watched = Watched(self._own)
 
     def have_changed(self) -> bool:
-        return list(map(len, self._own)) != self._sizes or not self._watched.hold(self._now())
+        same = all(map(is_, chain.from_iterable(self._values), self._were))  # to the end of both, which is one object
+        return not same or any(self._empty) or not self._watched.hold(self._own)
 
     @property
     def are_training(self) -> bool:
         return any(map(_is_training, self._modules))
+
+
+def _detached(outputs: Any) -> Any:
+    if isinstance(outputs, Tensor):
+        return outputs.detach()
+    return pytree.tree_map_only(Tensor, Tensor.detach, outputs)
 
 
 class Graphed:
@@ -91,6 +101,8 @@ class Graphed:
         self._model, self._names = model, names
         with torch.inference_mode(False):
             self._static = tuple(one.detach().clone() if isinstance(one, Tensor) else one for one in args)
+        self._tensor_inputs = [(at, one, one.shape, one.dtype, one.device) for at, one in enumerate(self._static) if isinstance(one, Tensor)]
+        self._other_inputs = [(at, one) for at, one in enumerate(self._static) if not isinstance(one, Tensor)]
         self._index = max(one.get_device() for one in self._static if isinstance(one, Tensor))
         everything = [*self._static, *model.parameters()]
         self._is_float32 = any(isinstance(one, Tensor) and one.dtype is torch.float32 for one in everything)
@@ -105,25 +117,23 @@ class Graphed:
             self._prove()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if kwargs:
-            if tuple(kwargs) != self._names:
-                return self._as_compiled(args, kwargs)
-            values = (*args, *kwargs.values())
-        else:
-            values = args
-        if not self._takes(values, len(kwargs)):
+        """Looks before the launch at what a launch could be wrong by, alone; at the rest while the device works, and where that is not as
+        it was, the launch was in vain."""
+        if tuple(kwargs) != self._names:
             return self._as_compiled(args, kwargs)
-        with torch.no_grad():
-            for static, value in zip(self._static, values):
-                if isinstance(value, Tensor):
-                    static.copy_(value, non_blocking=True)
+        values = (*args, *kwargs.values()) if kwargs else args
+        if not self._takes(values):
+            return self._as_compiled(args, kwargs)
+        for at, static, *_ in self._tensor_inputs:
+            value = values[at]
+            static.copy_(value.detach() if value.requires_grad else value, non_blocking=True)
+        self._recording.replay()
+        if self._tensors.are_training or self._settings_now() != self._settings:
+            return self._as_compiled(args, kwargs)
+        if self._tensors.have_changed():
+            self._record()
             self._recording.replay()
-            if self._tensors.are_training:  # looked at while the device works
-                return self._as_compiled(args, kwargs)
-            if self._tensors.have_changed():
-                self._record()
-                self._recording.replay()
-            return pytree.tree_map_only(Tensor, Tensor.detach, self._recording.outputs)
+        return _detached(self._recording.outputs)
 
     def _as_compiled(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         with torch.no_grad(), _guarded():
@@ -135,21 +145,14 @@ class Graphed:
         deterministic = torch.backends.cudnn.deterministic, torch.are_deterministic_algorithms_enabled()
         return torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda"), precision, deterministic
 
-    def _takes(self, values: tuple[Any, ...], named: int) -> bool:
-        if len(values) != len(self._static) or named != len(self._names):
+    def _takes(self, values: tuple[Any, ...]) -> bool:
+        if len(values) != len(self._static) or (self._index >= 0 and (_is_capturing() or _current_device() != self._index)):
             return False
-        if self._index >= 0 and (torch.cuda.is_current_stream_capturing() or torch.cuda.current_device() != self._index):
-            return False
-        if self._settings_now() != self._settings:
-            return False
-        for static, value in zip(self._static, values):
-            if isinstance(static, Tensor):
-                same = isinstance(value, Tensor) and value.shape == static.shape and value.dtype is static.dtype
-                if not same or value.device != static.device:
-                    return False
-            elif type(value) is not type(static) or value != static:
+        for at, _, shape, dtype, device in self._tensor_inputs:
+            value = values[at]
+            if not isinstance(value, Tensor) or value.dtype is not dtype or value.shape != shape or value.device != device:
                 return False
-        return True
+        return all(type(values[at]) is type(one) and values[at] == one for at, one in self._other_inputs)
 
     def _run(self, compiled: Any) -> Callable[..., Any]:
         positional = len(self._static) - len(self._names)
