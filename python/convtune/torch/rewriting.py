@@ -23,6 +23,7 @@ from .graph.chains import Wanted, decided, decided_pairs
 from .graph.ends import repeat_ends_first
 from .graph.frames import fix_frames, number
 from .graph.joined import join_channels_last, pad_as_they_are
+from .graph.operators.instances import take_instance_norms
 from .graph.operators.linear import linear_chains
 from .graph.operators.norms import group_coefficients
 from .graph.operators.snakes import take_snakes
@@ -114,11 +115,12 @@ class Rewritten:
         """`beside`: branches are compiled apart, too, and can be recorded beside each other."""
         read, own = self.read, [inputs[at] for at in self.read]
         apart = None
-        try:
-            if beside and (snakes := take_snakes(self.graph, own)):
-                _log.info("%d Snakes are kernels that overlap", snakes)
-        except Exception:
-            _log.warning("Snakes of a graph stay inductor's: they could not be rewritten", exc_info=True)
+        for take, of in ((take_snakes, "Snakes"), (take_instance_norms, "instance norms")) if beside else ():
+            try:
+                if taken := take(self.graph, own):
+                    _log.info("%d %s are by kernels that overlap", taken, of)
+            except Exception:
+                _log.warning("%s of a graph stay inductor's: they could not be rewritten", of, exc_info=True)
         try:  # before the whole, which is what Dynamo is to know
             steps = steps_of(self.graph, own) if beside and self.may_run_twice else []
             apart = Branched(self.graph, steps, compile) if steps else None

@@ -7,14 +7,15 @@ from functools import cache
 import torch
 from torch import Tensor
 
-__all__ = ["is_for", "is_half_image", "power_of_2", "processors"]
+__all__ = ["has_triton", "is_for", "is_half_image", "power_of_2", "processors"]
 
 _HALF = (torch.float16, torch.bfloat16)
 _MOST_ELEMENTS = 1 << 31  # kernels count in 32 bits
 
 
 @cache
-def _has_triton() -> bool:
+def has_triton() -> bool:
+    """True where kernels in Triton can be compiled."""
     try:
         import triton  # type: ignore[import-not-found, import-untyped, unused-ignore]  # noqa: F401
     except ImportError:
@@ -36,7 +37,7 @@ def is_half_image(x: Tensor) -> bool:
 
 def is_for(x: Tensor) -> bool:
     """True where kernels take images that lie so."""
-    return is_half_image(x) and _has_triton()
+    return is_half_image(x) and has_triton()
 
 
 def power_of_2(n: int) -> int:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .images import power_of_2
 
-__all__ = ["launch_coefficients"]
+__all__ = ["launch_coefficients", "sums_of_part"]
 
 _BLOCK = 8192  # elements of a tile
 _MOST_CHANNELS = 512  # per tile, whose rows are whole sectors
@@ -20,14 +20,9 @@ _MOST_MOMENTS = 4096  # that are read at once
 
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
-def _moments_kernel(  # type: ignore[no-untyped-def]
-    x, moments, pixels, pixels_of_part, parts, C: tl.constexpr, BLOCK_C: tl.constexpr, ROWS: tl.constexpr
-):  # fmt: skip
-    """moments[n, part, 0..1, c]: sums of d and of d * d over a part of an image's pixels, d = x minus the channel's
-    first pixel, so that little is lost where a mean is far from 0; of BLOCK_C of its channels."""
-    image, part = tl.program_id(0), tl.program_id(1)
-    c = tl.program_id(2) * BLOCK_C + tl.arange(0, BLOCK_C)
-    x += image.to(tl.int64) * pixels * C
+def sums_of_part(x, c, part, pixels, pixels_of_part, C: tl.constexpr, BLOCK_C: tl.constexpr, ROWS: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Sums of d and of d * d over a part of an image's pixels, d = x minus the channel's first pixel, so that little is lost where a mean
+    is far from 0; and those pixels."""
     pivot = tl.load(x + c, c < C, 0.0).to(tl.float32)
     first = part * pixels_of_part
     last = tl.minimum(first + pixels_of_part, pixels)
@@ -40,9 +35,20 @@ def _moments_kernel(  # type: ignore[no-untyped-def]
         difference = tl.where(inside, value - pivot[None, :], 0.0)
         once += difference
         squared += difference * difference
+    return tl.sum(once, 0), tl.sum(squared, 0), pivot
+
+
+@triton.jit  # type: ignore[untyped-decorator, unused-ignore]
+def _moments_kernel(  # type: ignore[no-untyped-def]
+    x, moments, pixels, pixels_of_part, parts, C: tl.constexpr, BLOCK_C: tl.constexpr, ROWS: tl.constexpr
+):  # fmt: skip
+    """moments[n, part, 0..1, c]: the sums of a part; of BLOCK_C of its channels."""
+    image, part = tl.program_id(0), tl.program_id(1)
+    c = tl.program_id(2) * BLOCK_C + tl.arange(0, BLOCK_C)
+    once, squared, _ = sums_of_part(x + image.to(tl.int64) * pixels * C, c, part, pixels, pixels_of_part, C, BLOCK_C, ROWS)
     at = moments + (image * parts + part) * 2 * C + c
-    tl.store(at, tl.sum(once, 0), c < C)
-    tl.store(at + C, tl.sum(squared, 0), c < C)
+    tl.store(at, once, c < C)
+    tl.store(at + C, squared, c < C)
 
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]

@@ -24,7 +24,7 @@ from torch.overrides import TorchFunctionMode
 from ...native import define
 from .images import is_for, processors
 
-__all__ = ["NormsAsTheyLie", "group_coefficients", "take_offsets"]
+__all__ = ["NormsAsTheyLie", "as_image", "group_coefficients", "take_offsets"]
 
 _MOST_OF_INDUCTOR = 8192  # elements of a group: of more it reduces one in several kernels
 
@@ -69,7 +69,7 @@ group_coefficients: Any = define(
 )  # fmt: skip
 
 
-def _as_image(x: Tensor) -> Tensor:
+def as_image(x: Tensor) -> Tensor:
     """A volume that lies channels last as the image (N, C, D * H, W) of the same memory; an image as it is."""
     if x.dim() == 4:
         return x
@@ -82,14 +82,14 @@ def _takes(x: Any) -> bool:
         return False
     if x.dim() == 5 and not x.is_contiguous(memory_format=torch.channels_last_3d):
         return False
-    return is_for(_as_image(x)) and not torch.is_autocast_enabled(x.device.type)  # whose norms answer in float32
+    return is_for(as_image(x)) and not torch.is_autocast_enabled(x.device.type)  # whose norms answer in float32
 
 
 def _normed(
     input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5, *_: bool
 ) -> Tensor:  # fmt: skip
     n, c, *sizes = input.shape
-    image = _as_image(input)
+    image = as_image(input)
     if c // num_groups * math.prod(sizes) > _MOST_OF_INDUCTOR:
         scale, shift = group_coefficients(image, weight, bias, None, num_groups, eps)
         if input.dim() == 5:

@@ -27,7 +27,7 @@ from ..capture import Values, fakes_of
 from ..pairs import closed_between, same, snake_of
 from ..patterns import Weights, aten
 
-__all__ = ["bound_snake", "snake1d", "take_snakes"]
+__all__ = ["bound_snake", "launches_overlap", "snake1d", "take_snakes"]
 
 _log = logging.getLogger("convtune")
 _HALF = (torch.float16, torch.bfloat16)
@@ -57,6 +57,11 @@ def _works(index: int) -> bool:
     except Exception:
         _log.warning("Snakes stay inductor's: a kernel of Triton's that overlaps does not run", exc_info=True)
         return False
+
+
+def launches_overlap(index: int) -> bool:
+    """True where a kernel in Triton may begin on cuda:`index` while the one in front of it ends, and gives what it gives alone."""
+    return _kernels() is not None and torch.cuda.get_device_capability(index) >= (9, 0) and _works(index)
 
 
 def _words(how: str) -> tuple[bool, bool, float]:
@@ -110,8 +115,7 @@ def _takes(value: Any) -> bool:
     """True of rows in half precision, channels last, on a GPU whose launches overlap."""
     if not isinstance(value, Tensor) or value.dim() != 3 or value.dtype not in _HALF or not value.is_cuda:
         return False
-    fits = lies(value, True) and 0 < value.numel() < _MOST_ELEMENTS and torch.cuda.get_device_capability(value.device) >= (9, 0)
-    return fits and _works(value.get_device())
+    return lies(value, True) and 0 < value.numel() < _MOST_ELEMENTS and launches_overlap(value.get_device())
 
 
 def take_snakes(module: GraphModule, inputs: Sequence[Any]) -> int:
