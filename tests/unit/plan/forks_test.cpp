@@ -36,6 +36,9 @@ void plan_and_run(const ConvProblem& problem) {
 }
 
 TEST(Forks, ChildrenPlanWhileTheirParentsThreadsDo) {
+#if defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "a child that is forked while threads allocate finds locks of GCC 12's AddressSanitizer held";
+#endif
   const ScratchFolder folder;
   ::setenv("CONVTUNE_DATA_DIR", folder.path().c_str(), 1);
   std::atomic<bool> done = false;
