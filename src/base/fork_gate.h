@@ -26,8 +26,10 @@ inline void before_fork() {
 inline void after_fork_in_parent() {
   if (depth == 0) ::pthread_rwlock_unlock(&gate);
 }
-// A new lock, since the old one counts threads that wait and are not here.
+// A new lock, since the old one counts threads that wait and are not here; given back first, since
+// ThreadSanitizer would hold the new one, at the same address, for held.
 inline void after_fork_in_child() {
+  ::pthread_rwlock_unlock(&gate);
   gate = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
   if (depth > 0) ::pthread_rwlock_rdlock(&gate);
 }
