@@ -56,7 +56,8 @@ class Fleets(CliTest):
         self.assertEqual([row["tuning"]["from_record"] for row in rows], [False] * 5)
         self.assertTrue(all(row["tuning"]["last_stage"] for row in rows), "the whole of their reports comes back")
         self.assertEqual(rows[0]["providers"], rows[4]["providers"], "an equal problem is searched once")
-        self.assertIn("5 cases", result.stdout)
+        has_peers = any(len(row["providers"]) > 1 for row in rows)  # none without a vendor's library
+        self.assertIn("5 cases" if has_peers else "no case has a peer to compare with", result.stdout)
         self.assertEqual(len(self.records()), 4)
         self.ok("tune", "--suite", self.suite(4), "--devices", "all", *QUICK, "--json", str(out))
         self.assertEqual([row["tuning"]["from_record"] for row in json.loads(out.read_text())["rows"]], [True] * 5)
