@@ -2,6 +2,8 @@
 // can go on.
 #include "cluster.h"
 
+#include <immintrin.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstdarg>
@@ -41,17 +43,23 @@ Thread* thread_of(Warp& warp, int lane) {
   return &cluster->threads[static_cast<std::size_t>(warp.first_thread + lane)];
 }
 
+// Place of the one that has so many ones below it.
+unsigned place_of_one(std::uint64_t bits, unsigned before) {
+  return static_cast<unsigned>(std::countr_zero(_pdep_u64(1ull << before, bits)));
+}
+
 Thread* any_ready() {
-  std::array<int, kMostWarps> some;
   unsigned count = 0;
-  for (std::size_t i = 0; i < cluster->warps.size(); ++i)
-    if (cluster->warps[i].ready) some[count++] = static_cast<int>(i);
+  for (const std::uint64_t some : cluster->ready_warps) count += static_cast<unsigned>(std::popcount(some));
   if (count == 0) return nullptr;
-  Warp& warp = cluster->warps[static_cast<std::size_t>(some[random_below(count)])];
-  unsigned lanes = warp.ready;
-  for (unsigned skip = random_below(static_cast<unsigned>(std::popcount(lanes))); skip > 0; --skip)
-    lanes &= lanes - 1;
-  return thread_of(warp, std::countr_zero(lanes));
+  unsigned before = random_below(count);
+  std::size_t word = 0;
+  for (unsigned here; before >= (here = static_cast<unsigned>(std::popcount(cluster->ready_warps[word])));
+       ++word)
+    before -= here;
+  Warp& warp = cluster->warps[64 * word + place_of_one(cluster->ready_warps[word], before)];
+  const unsigned lane = random_below(static_cast<unsigned>(std::popcount(warp.ready)));
+  return thread_of(warp, static_cast<int>(place_of_one(warp.ready, lane)));
 }
 
 // The next one of this warp, else of the next warp that has one, round and round.

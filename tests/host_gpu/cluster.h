@@ -2,12 +2,14 @@
 // folder only.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "fibers.h"
@@ -61,24 +63,24 @@ struct Product {  // a wgmma of a warp
   std::array<float*, 32> sums;
   std::array<std::array<unsigned, 4>, 32> a;
 };
-// Groups of what is under way, the open one last.
+// Groups of what is under way. Each thread has some, so none takes memory before its first.
 template <class T>
 struct Groups {
-  std::deque<std::vector<T>> all{1};
-  void add(T one) { all.back().push_back(std::move(one)); }
-  void commit() { all.emplace_back(); }
+  std::vector<std::vector<T>> committed;
+  std::vector<T> open;
+  void add(T one) { open.push_back(std::move(one)); }
+  void commit() { committed.push_back(std::exchange(open, {})); }
   // Ends the oldest until so many are left, beside the open one, which no wait counts.
   template <class End>
   void wait(int pending, const End& end) {
-    while (std::ssize(all) - 1 > pending) {
-      for (const T& one : all.front()) end(one);
-      all.pop_front();
+    while (std::ssize(committed) > pending) {
+      for (const T& one : committed.front()) end(one);
+      committed.erase(committed.begin());
     }
   }
   bool empty() const {
-    for (const auto& group : all)
-      if (!group.empty()) return false;
-    return true;
+    return open.empty() &&
+           std::all_of(committed.begin(), committed.end(), [](const auto& group) { return group.empty(); });
   }
 };
 

@@ -130,8 +130,9 @@ void bytes_came(unsigned barrier, unsigned bytes) {
 }
 
 void end_copies_of(Thread& thread) {
-  for (const auto& group : thread.copies.all)
+  for (const auto& group : thread.copies.committed)
     for (const Copy& copy : group) do_copy(copy);
+  for (const Copy& copy : thread.copies.open) do_copy(copy);
 }
 
 // ---- Functions that device code calls ----
@@ -179,10 +180,12 @@ void cp_async_wait(int pending) {
 void cp_async_arrive(unsigned barrier) {
   tell_mbarrier(barrier);
   std::vector<Copy> copies;
-  for (auto& group : current->copies.all) {
+  const auto take = [&](std::vector<Copy>& group) {
     copies.insert(copies.end(), group.begin(), group.end());
     group.clear();
-  }
+  };
+  for (std::vector<Copy>& group : current->copies.committed) take(group);
+  take(current->copies.open);
   later(barrier, [copies = std::move(copies), barrier] {
     for (const Copy& copy : copies) do_copy(copy);
     arrive(barrier);

@@ -19,6 +19,11 @@ void prepare(Fiber& fiber, std::size_t index, void (*body)());
 // Null: who called first.
 void switch_fibers(Fiber* from, Fiber* to);
 void fiber_began();  // first of all in a body
+// Memory of all stacks.
+extern unsigned char *stacks, *stacks_end;
+inline bool in_stacks(const void* address) {
+  return address >= stacks && address < stacks_end;
+}
 // True where an address lies in the stack of that fiber.
 bool in_stack_of(const Fiber& fiber, const void* address);
 

@@ -57,14 +57,14 @@ fs::path library() {
 std::string for_the_host(const std::string& file, std::string text) {
   // Shared memory of a size that the launch gives.
   static const std::regex shared(R"(extern __shared__ (?:__align__\(\d+\) )?([a-z ]+) (\w+)\[\];)");
-  text = std::regex_replace(text, shared,
-                            "$1* const $2 = reinterpret_cast<$1*>(host_gpu_position->dynamic_shared);");
   // Shared memory of fixed size, which stands first in its kernel's.
   static const std::regex fixed(R"(__shared__ (?:__align__\(\d+\) )?([a-z ]+) (\w+)\[[^,;]*\];)");
-  text = std::regex_replace(text, fixed,
-                            "$1* const $2 = reinterpret_cast<$1*>(host_gpu_position->dynamic_shared);");
+  if (text.find("__shared__ ") != text.npos)  // few files have it, and expressions are slow
+    for (const std::regex* declared : {&shared, &fixed})
+      text = std::regex_replace(text, *declared,
+                                "$1* const $2 = reinterpret_cast<$1*>(host_gpu_position->dynamic_shared);");
   // g++ 12 breaks down over a constant of a class in a lambda within a lambda, unless it is static.
-  if (!file.ends_with(".cuh")) return text;
+  if (!file.ends_with(".cuh") || text.find(" constexpr ConvExtents a = ") == text.npos) return text;
   static const std::regex constant(R"(\n( +)constexpr ConvExtents a = )");
   return std::regex_replace(text, constant, "\n$1static constexpr ConvExtents a = ");
 }
@@ -84,6 +84,7 @@ Kernel parts_of(const Program& program, const std::string& name) {
   const std::regex dims(R"(__cluster_dims__\((.*), 1, 1\)[^;{]*?\n?\s*)" + own),
       bounds(R"(template <\w+ config>\s+__global__ [^;{]*?__launch_bounds__\((.*)\)\s+)" + own);
   for (const auto& [file, text] : program.headers) {
+    if (text.find("__global__") == text.npos) continue;
     if (std::smatch found; std::regex_search(text, found, dims)) kernel.cluster = found[1];
     if (std::smatch found; std::regex_search(text, found, bounds)) kernel.bounds = found[1];
   }

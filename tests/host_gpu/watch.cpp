@@ -6,6 +6,7 @@
 // it has come (vector clocks). Lanes of a warp are ordered by the instructions at which they meet. Accesses
 // by plain C++ are not seen.
 #include <algorithm>
+#include <bitset>
 
 #include "cluster.h"
 
@@ -210,8 +211,14 @@ void warp_met(Warp& warp) {
 void know_each_other(const std::vector<Thread*>& came, const std::vector<Thread*>& wait) {
   if (!settings.watches) return;
   std::vector<unsigned> all(cluster->warps.size(), 0);
-  for (const Thread* thread : came) learn(all, thread->warp->seen);
-  for (const Thread* thread : wait) learn(thread->warp->seen, all);
+  const auto for_each_warp = [](const std::vector<Thread*>& threads, const auto& f) {
+    std::bitset<kMostWarps> done;
+    for (const Thread* thread : threads)
+      if (const auto index = static_cast<std::size_t>(thread->warp->index); !done[index])
+        done[index] = true, f(*thread->warp);
+  };
+  for_each_warp(came, [&](const Warp& warp) { learn(all, warp.seen); });
+  for_each_warp(wait, [&](Warp& warp) { learn(warp.seen, all); });
   const Warp* last = nullptr;
   for (const Thread* thread : came)
     if (thread->warp != last) ++epoch_of(*thread->warp), last = thread->warp;
