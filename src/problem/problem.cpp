@@ -68,12 +68,12 @@ struct Windows {
 };
 
 // One axis of the image, and what its fields are called in a message.
-struct Axis {
+struct SpatialAxis {
   const char *extent, *size_name, *filter_name, *stride_name, *dilation_name, *before_name, *after_name;
   std::int64_t size, filter, stride, dilation, before, after;
 };
 
-void check_axis(const Axis& axis) {
+void check_axis(const SpatialAxis& axis) {
   check_range(axis.size_name, axis.size, 1, kMaxTensorBytes);
   check_range(axis.filter_name, axis.filter, 1, kMaxTensorBytes);
   check_range(axis.stride_name, axis.stride, 1, kMaxStep);

@@ -11,8 +11,8 @@
 namespace convtune {
 namespace {
 
-constexpr std::size_t kMaxTextBytes = 4096;
-constexpr std::string_view kBlanks = " \t\r\n";
+constexpr std::size_t kMaxLineBytes = 4096;
+constexpr std::string_view kLineBlanks = " \t\r\n";
 constexpr std::array<std::string_view, 22> kLetters = {"mb", "g",  "ic", "id", "ih", "iw", "oc", "od",
                                                        "oh", "ow", "kd", "kh", "kw", "sd", "sh", "sw",
                                                        "pd", "ph", "pw", "dd", "dh", "dw"};
@@ -36,8 +36,8 @@ bool is_digit(char c) {
 }  // namespace
 
 ProblemLine::ProblemLine(std::string_view text) : text_(text) {
-  if (text.size() > kMaxTextBytes)
-    fail(fmt::format("{} bytes are more than the limit of {}", text.size(), kMaxTextBytes));
+  if (text.size() > kMaxLineBytes)
+    fail(fmt::format("{} bytes are more than the limit of {}", text.size(), kMaxLineBytes));
   skip_blanks();
   scan_letters();
   for (skip_blanks(); position_ < text_.size(); skip_blanks()) scan_word();
@@ -78,7 +78,7 @@ std::int64_t ProblemLine::parse_number(std::string_view text, std::string_view w
 }
 
 void ProblemLine::skip_blanks() {
-  position_ = std::min(text_.find_first_not_of(kBlanks, position_), text_.size());
+  position_ = std::min(text_.find_first_not_of(kLineBlanks, position_), text_.size());
 }
 
 template <class Predicate>
@@ -89,7 +89,7 @@ std::string_view ProblemLine::take_while(Predicate predicate) {
 }
 
 bool ProblemLine::at_blank_or_end() const {
-  return position_ == text_.size() || kBlanks.find(text_[position_]) != kBlanks.npos;
+  return position_ == text_.size() || kLineBlanks.find(text_[position_]) != kLineBlanks.npos;
 }
 
 void ProblemLine::scan_letters() {
@@ -115,7 +115,7 @@ void ProblemLine::scan_letters() {
 void ProblemLine::scan_name() {
   const std::size_t begin = position_++;
   if (at_blank_or_end() || text_[position_] != '"') {
-    name = text_.substr(position_, text_.find_first_of(kBlanks, position_) - position_);
+    name = text_.substr(position_, text_.find_first_of(kLineBlanks, position_) - position_);
     position_ += name->size();
     return;
   }
@@ -136,7 +136,7 @@ void ProblemLine::scan_number(std::string_view letters, std::size_t begin) {
 
 void ProblemLine::scan_word() {
   const std::size_t begin = position_;
-  position_ = std::min(text_.find_first_of(kBlanks, begin), text_.size());
+  position_ = std::min(text_.find_first_of(kLineBlanks, begin), text_.size());
   const std::string_view word = text_.substr(begin, position_ - begin);
   const std::size_t equals = word.find('=');
   if (equals == word.npos) fail_at(begin, fmt::format("after a blank comes key=value, not {}", quoted(word)));

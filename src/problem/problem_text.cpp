@@ -18,7 +18,7 @@ namespace {
 __extension__ typedef __int128 Wide;  // holds any sum of products of two 64-bit numbers
 
 // Holds a line's numbers for one axis: d, h or w. A number that the line leaves out has benchdnn's default.
-struct Axis {
+struct TextAxis {
   std::int64_t image = 0, filter = 0, output = 0, stride = 1, dilation = 1;  // the dilation counts from 1
   std::optional<std::int64_t> before;                                        // padding
   std::int64_t after = 0;
@@ -31,7 +31,7 @@ struct Axis {
 
 // The axis of the forward problem whose backward data a transposed layer is: its output is the layer's input,
 // and its image the layer's output, which follows from the rest where the line leaves it out.
-void transpose(const ProblemLine& line, std::string_view word, Axis& axis) {
+void transpose(const ProblemLine& line, std::string_view word, TextAxis& axis) {
   std::swap(axis.image, axis.output);
   if (axis.output == 0) axis.image = 0;  // the layer's input has no default
   if (axis.image != 0 || axis.output == 0 || axis.filter == 0) return;
@@ -49,12 +49,12 @@ void transpose(const ProblemLine& line, std::string_view word, Axis& axis) {
       std::min<Wide>(image, std::numeric_limits<std::int64_t>::max()));  // too much: validate() says so
 }
 
-Axis read_axis(const ProblemLine& line, char name, std::string_view pad_behind) {
+TextAxis read_axis(const ProblemLine& line, char name, std::string_view pad_behind) {
   const auto number = [&](char what) { return line.number(std::string{what, name}); };
   const auto value = [&](char what, std::int64_t otherwise) {
     return number(what).value_or(Number{otherwise}).value;
   };
-  Axis axis{value('i', 0), value('k', 0), value('o', 0), value('s', 1), value('d', 0), std::nullopt, 0};
+  TextAxis axis{value('i', 0), value('k', 0), value('o', 0), value('s', 1), value('d', 0), std::nullopt, 0};
   // Past the scanner's int64 this is the one sum that could overflow before validate() sees it.
   if (axis.dilation == std::numeric_limits<std::int64_t>::max())
     line.fail(fmt::format("d{} is too large", name));
@@ -65,14 +65,14 @@ Axis read_axis(const ProblemLine& line, char name, std::string_view pad_behind) 
 }
 
 // Lists the sizes without a default: image and filter of an axis that is there.
-void check_complete(const ProblemLine& line, const Axis& axis, std::string_view image,
+void check_complete(const ProblemLine& line, const TextAxis& axis, std::string_view image,
                     std::string_view filter, std::string_view rule = "") {
   if (axis.image == 0) line.fail_missing(image, rule);
   if (axis.filter == 0) line.fail_missing(filter, rule);
 }
 
 // Tells whether a depth that a line speaks of is none: a single plane, whatever its stride and dilation.
-bool is_flat(const Axis& depth) {
+bool is_flat(const TextAxis& depth) {
   return !depth.is_there() || (depth.image == 1 && depth.filter == 1 && depth.output <= 1 &&
                                depth.before.value_or(0) == 0 && depth.stride > 0);
 }
@@ -80,7 +80,7 @@ bool is_flat(const Axis& depth) {
 // A line that has widths says both sizes, as benchdnn wants. Beyond it, what to_string writes
 // where the image or the filter is square: each width that is not there equals its height, and none stands
 // without its height.
-void complete_short_width(const ProblemLine& line, const Axis& height, Axis& width) {
+void complete_short_width(const ProblemLine& line, const TextAxis& height, TextAxis& width) {
   const std::string_view missing = width.image == 0 ? "iw" : "kw";
   if (line.number("oh") || line.number("ow") || line.number("id") || line.is_transposed())
     line.fail(fmt::format("{} is missing: the line has other widths", missing));
@@ -97,7 +97,7 @@ void complete_short_width(const ProblemLine& line, const Axis& height, Axis& wid
 
 // benchdnn takes steps of 1, 0 and 0 for not written and copies another axis's; whoever wrote them meant
 // them.
-void check_copied(const ProblemLine& line, char axis, const Axis& from) {
+void check_copied(const ProblemLine& line, char axis, const TextAxis& from) {
   const auto check = [&](char what, std::int64_t copied) {
     const std::string letters{what, axis};
     if (const auto own = line.number(letters); own && own->value != copied)
@@ -115,7 +115,7 @@ void check_copied(const ProblemLine& line, char axis, const Axis& from) {
 // rest behind. Padding is the same on both sides where that gives this output, too; and none behind says the
 // same as benchdnn's negative one, which is for rows that no window reaches. Where our own word says what is
 // behind, nothing is derived.
-void derive_padding(const ProblemLine& line, std::string_view word, Axis& axis) {
+void derive_padding(const ProblemLine& line, std::string_view word, TextAxis& axis) {
   const bool derived = axis.output > 0 && line.words.find(word) == line.words.end();
   const Wide span = (Wide{axis.filter} - 1) * axis.dilation + 1;
   const Wide needed = (Wide{axis.output} - 1) * axis.stride + span - axis.image;
@@ -142,13 +142,13 @@ void check_output(const ProblemLine& line, std::string_view letters, std::int64_
 }
 
 struct Axes {
-  Axis depth, height, width;
+  TextAxis depth, height, width;
 };
 
 // All complete, as benchdnn completes them: widths alone are 1-D, heights alone square, depths alone cubes.
 Axes read_axes(const ProblemLine& line) {
-  Axis depth = read_axis(line, 'd', "pad_back"), height = read_axis(line, 'h', "pad_bottom"),
-       width = read_axis(line, 'w', "pad_right");
+  TextAxis depth = read_axis(line, 'd', "pad_back"), height = read_axis(line, 'h', "pad_bottom"),
+           width = read_axis(line, 'w', "pad_right");
   const bool has_depth = depth.is_there(), has_height = height.is_there(), has_width = width.is_there();
   const bool flat = is_flat(depth) && !line.words.contains("pad_back");
   if (has_depth) {

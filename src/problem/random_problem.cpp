@@ -62,13 +62,13 @@ std::int64_t draw_extent(Random& random, std::int64_t limit) {
   return std::min(extent, limit);
 }
 
-struct Axis {
+struct DrawnAxis {
   std::int64_t size, filter, stride, dilation, before, after;
 };
 
-Axis draw_axis(Random& random, std::int64_t limit, bool pointwise) {
+DrawnAxis draw_axis(Random& random, std::int64_t limit, bool pointwise) {
   constexpr std::array<std::int64_t, 10> kFilters = {1, 2, 3, 3, 3, 4, 5, 6, 7, 11};
-  Axis axis{};
+  DrawnAxis axis{};
   axis.size = draw_extent(random, limit);
   axis.filter = random.one_in(12) ? axis.size : std::min(random.pick(kFilters), limit);
   if (pointwise) axis.filter = 1;
@@ -133,7 +133,7 @@ void draw_channels(Random& random, std::int64_t limit, ConvProblem& problem) {
 void draw_rarities(Random& random, std::int64_t limit, ConvProblem& problem) {
   constexpr std::array<std::int64_t, 4> kBounds = {-1, 0, 1, 6};
   if (random.one_in(3)) {
-    const Axis planes = draw_axis(random, std::min<std::int64_t>(limit, 6), false);
+    const DrawnAxis planes = draw_axis(random, std::min<std::int64_t>(limit, 6), false);
     problem.d = planes.size, problem.t = planes.filter;
     problem.pad_front = planes.before, problem.pad_back = planes.after;
     if (problem.has_depth()) problem.stride_d = planes.stride, problem.dilation_d = planes.dilation;
@@ -189,8 +189,8 @@ ConvProblem draw(Random& random, std::int64_t limit) {
   draw_channels(random, limit, problem);
 
   const bool pointwise = random.one_in(8);
-  const Axis rows = draw_axis(random, limit, pointwise);
-  const Axis columns = random.one_in(3) ? rows : draw_axis(random, limit, pointwise);
+  const DrawnAxis rows = draw_axis(random, limit, pointwise);
+  const DrawnAxis columns = random.one_in(3) ? rows : draw_axis(random, limit, pointwise);
   problem.h = rows.size, problem.w = columns.size;
   problem.r = rows.filter, problem.s = columns.filter;
   problem.stride_h = rows.stride, problem.stride_w = columns.stride;
