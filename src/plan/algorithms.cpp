@@ -45,6 +45,7 @@ const std::vector<const Algorithm*>& cuda_algorithms() {
         &cuda::direct_body_half_sm90(),
         &cuda::direct_body_half_nchw_sm90(),
         &cuda::direct_grouped_half(),
+        &cuda::direct_few_half(),
         &cuda::implicit_gemm_half_sm80(),
         &cuda::implicit_gemm_half_sm90(),
         &cuda::implicit_gemm_sm90(),

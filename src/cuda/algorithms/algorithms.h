@@ -15,6 +15,7 @@ const Algorithm& direct_depthwise_3d_sm80();
 const Algorithm& direct_depthwise_half();
 const Algorithm& direct_depthwise_half_sm90();
 const Algorithm& direct_depthwise_sm80();
+const Algorithm& direct_few_half();
 const Algorithm& direct_fma_sm80();
 const Algorithm& direct_grouped_half();
 const Algorithm& direct_patch_sm90();
