@@ -48,6 +48,7 @@ PROBLEMS = {  # word: kernel, problem, config
     "patch": ("direct_patch_sm90", "mb4ic2ih32iw64oc128kh8sh8 precision=tf32",
         "consumers=1 filters=64 rows=8 stages=6"),
     "patch tails": ("direct_patch_sm90", "mb1ic2ih16iw64oc70kh8sh8 precision=tf32", ""),
+    "few": ("direct_few_half", f"mb2ic32ih20iw40oc3kh5ph2 {HALF} residual=1", ""),
     "grouped": ("direct_grouped_half", f"g4mb2ic32ih20oc32kh3ph1 {HALF} residual=1", ""),
     "depthwise": ("direct_depthwise_sm80", f"g16mb2ic16ih24oc16kh3ph1 {HALF} residual=1", ""),
     "depthwise mma": ("direct_depthwise_half", f"g16mb2ic16ih14oc16kh7ph3 {HALF} residual=1", ""),

@@ -11,6 +11,7 @@
 #include "cuda/algorithms/direct_body_half_sm90/config.h"
 #include "cuda/algorithms/direct_depthwise_half/config.h"
 #include "cuda/algorithms/direct_depthwise_half_sm90/config.h"
+#include "cuda/algorithms/direct_few_half/config.h"
 #include "cuda/algorithms/direct_grouped_half/config.h"
 #include "cuda/algorithms/direct_stem_half/config.h"
 #include "cuda/algorithms/implicit_gemm_half_sm80/config.h"
@@ -130,6 +131,7 @@ TEST(PackedWords, AreThoseOfTheDefinition) {
   }
   expect_words<DirectStemHalf>("direct_stem_half", "mb1ic3ih32oc40kh7sh2ph3", 1);
   expect_words<DirectStemHalf>("direct_stem_half", "mb1ic2id5ih9iw9oc24kd3kh3kw3pd1ph1pw1", 1);
+  expect_words<DirectFewHalf>("direct_few_half", "mb1ic36ih9iw20oc3kh5ph2");
   expect_words<DirectGroupedHalf>("direct_grouped_half", "g6mb1ic36ih9oc54kh3ph1");
   expect_words<DirectDepthwiseHalf>("direct_depthwise_half", "g40mb1ic40ih19oc40kh7ph3", 1);
   expect_words<DirectDepthwiseHalfSm90>("direct_depthwise_half_sm90", "g64mb1ic64ih14oc64kh7ph3", 1);
