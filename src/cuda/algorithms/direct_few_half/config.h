@@ -138,7 +138,7 @@ struct DirectFewHalf {
   }
   constexpr int registers() const {  // about: ptxas decides, and loads operands ahead
     const int kept = lesser((rows - 1) * conv.stride_h / conv.dilation_h + 1, conv.r);
-    return 40 + 4 * rows * sixteens * eights() + 8 * sixteens + 2 * eights() * (kept + 1);
+    return 48 + 4 * rows * sixteens * eights() + 16 * sixteens + 2 * eights() * (kept + 1);
   }
   constexpr int register_limit() const { return registers_by_quarters(threads(), blocks); }
 
