@@ -37,8 +37,8 @@ std::map<int, long long> filled(const DirectFewHalf& a, int turn, int band, int 
 }
 
 // The products of one output with a turn's channels, as the kernel has them.
-long long sum_by_geometry(const DirectFewHalf& a, const std::map<int, long long>& smem, int turn, int p, int q,
-                          int filter) {
+long long sum_by_geometry(const DirectFewHalf& a, const std::map<int, long long>& smem, int turn, int p,
+                          int q, int filter) {
   const ConvExtents& of = a.conv;
   const int row = p % a.tile_rows(), warp = row / a.rows, column = q % a.tile_columns() * of.stride_w;
   long long sum = 0;
@@ -80,7 +80,8 @@ long long sum_by_definition(const ConvExtents& of, int p, int q, int filter) {
 TEST(DirectFewHalf, FindsEveryProductInItsSharedMemory) {
   for (const char* text :
        {"mb1ic32ih9iw37oc3kh7ph3", "mb1ic40ih11iw20oc1kh3ph1", "mb1ic20ih9iw19oc4kh3kw5sh2sw3ph1pw2",
-        "mb1ic8ih12iw40oc8kh1", "mb1ic130ih5iw18oc2kh3ph2dh1", "mb1ic3ih10iw33oc3kh9ph4", "mb1ic16ih1iw70oc1kh1kw7pw3"}) {
+        "mb1ic8ih12iw40oc8kh1", "mb1ic130ih5iw18oc2kh3ph2dh1", "mb1ic3ih10iw33oc3kh9ph4",
+        "mb1ic16ih1iw70oc1kh1kw7pw3"}) {
     const ConvProblem problem = parse_problem(std::string(text) + " layout=nhwc dtype=bf16");
     const std::vector<Config> configs = candidates(problem);
     ASSERT_FALSE(configs.empty()) << text;
@@ -115,12 +116,13 @@ TEST(DirectFewHalf, TakesFewFiltersEverywhere) {
 }
 
 TEST(DirectFewHalf, RefusesWithAReason) {
-  expect_refusals(cuda::direct_few_half(), {{"mb2ic32ih32oc3kh3ph1 layout=nhwc", "f32"},
-                                            {"mb2g3ic33ih32oc3kh3ph1 layout=nhwc dtype=bf16", "one group"},
-                                            {"mb2ic32ih32oc9kh3ph1 layout=nhwc dtype=bf16", "at most 8 filters"},
-                                            {"mb2ic32ih32oc8kh11ph5 layout=nhwc dtype=bf16", "88 columns of filters (of 72)"},
-                                            {"mb2ic32ih399oc3kh3dh90 layout=nhwc dtype=bf16", "window"},
-                                            {"mb2ic32ih32oc3kh3ph1 layout=nhwc dtype=bf16", "8.0", {7, 5}}});
+  expect_refusals(cuda::direct_few_half(),
+                  {{"mb2ic32ih32oc3kh3ph1 layout=nhwc", "f32"},
+                   {"mb2g3ic33ih32oc3kh3ph1 layout=nhwc dtype=bf16", "one group"},
+                   {"mb2ic32ih32oc9kh3ph1 layout=nhwc dtype=bf16", "at most 8 filters"},
+                   {"mb2ic32ih32oc8kh11ph5 layout=nhwc dtype=bf16", "88 columns of filters (of 72)"},
+                   {"mb2ic32ih399oc3kh3dh90 layout=nhwc dtype=bf16", "window"},
+                   {"mb2ic32ih32oc3kh3ph1 layout=nhwc dtype=bf16", "8.0", {7, 5}}});
   const ConvProblem problem = parse_problem("mb1ic64ih262oc3kh7 layout=nhwc dtype=bf16");
   expect_config_refusals(cuda::direct_few_half(), problem, to_string(candidates(problem).front()),
                          {"rows=0", "down=0", "sixteens=7", "channels=48", "channels=8", "stages=5",
@@ -130,9 +132,9 @@ TEST(DirectFewHalf, RefusesWithAReason) {
 // Compiles each problem's config with the least registers to spare.
 TEST(DirectFewHalf, CompilesWithTheLeastToSpare) {
   std::vector<PlannedKernel> kernels;
-  for (const char* text :
-       {"mb1ic64ih262oc3kh7 dtype=bf16 act=gelu_tanh", "mb1ic128ih512oc3kh3ph1 dtype=f16",
-        "mb2ic20ih30oc4kh3sh2ph1 dtype=bf16 residual=1 act=silu", "mb1ic32id8ih32iw32oc2kd3kh3kw3pd1ph1pw1 dtype=bf16"}) {
+  for (const char* text : {"mb1ic64ih262oc3kh7 dtype=bf16 act=gelu_tanh", "mb1ic128ih512oc3kh3ph1 dtype=f16",
+                           "mb2ic20ih30oc4kh3sh2ph1 dtype=bf16 residual=1 act=silu",
+                           "mb1ic32id8ih32iw32oc2kd3kh3kw3pd1ph1pw1 dtype=bf16"}) {
     const ConvProblem problem = tf32(std::string(text) + " layout=nhwc");
     const std::vector<Config> configs = candidates(problem);
     ASSERT_FALSE(configs.empty()) << text;

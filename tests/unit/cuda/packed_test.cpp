@@ -8,8 +8,8 @@
 #include "cuda/algorithms/direct_depthwise_half/config.h"
 #include "cuda/algorithms/direct_depthwise_half_sm90/config.h"
 #include "cuda/algorithms/direct_depthwise_sm80/config.h"
-#include "cuda/algorithms/direct_fma_sm80/config.h"
 #include "cuda/algorithms/direct_few_half/config.h"
+#include "cuda/algorithms/direct_fma_sm80/config.h"
 #include "cuda/algorithms/direct_grouped_half/config.h"
 #include "cuda/algorithms/direct_patch_sm90/config.h"
 #include "cuda/algorithms/direct_stem_half/config.h"
@@ -76,9 +76,8 @@ TEST(Packed, HasEveryWeightOnce) {
                                   {"mb2g20ic20ih9oc20kh3ph1 layout=nhwc", "mb1g5ic5ih30oc5kh7 layout=nhwc"});
   expect_all<DirectFmaSm80>(cuda::direct_fma_sm80(),
                             {"mb2g12ic12ih9oc12kh3ph1", "mb2g4ic8ih12oc20kh3kw2", "mb1ic3ih12oc7kh3"}, true);
-  expect_all<DirectFewHalf>(cuda::direct_few_half(),
-                            {"mb2ic36ih9iw20oc3kh5ph2 layout=nhwc dtype=bf16",
-                             "mb1ic20id5ih9iw19oc2kd3kh3kw3 layout=nhwc dtype=f16"});
+  expect_all<DirectFewHalf>(cuda::direct_few_half(), {"mb2ic36ih9iw20oc3kh5ph2 layout=nhwc dtype=bf16",
+                                                      "mb1ic20id5ih9iw19oc2kd3kh3kw3 layout=nhwc dtype=f16"});
   expect_all<DirectGroupedHalf>(
       cuda::direct_grouped_half(),
       {"g6mb2ic36ih9oc54kh3sh2ph1 layout=nhwc dtype=bf16", "g4mb1ic64ih9oc64kh1 layout=nhwc dtype=f16",

@@ -42,9 +42,8 @@ struct DirectFewHalf {
 
   // ---- A block's part of the output. Columns are dealt evenly among as few tiles as there can be ----
   constexpr int reach() const { return (conv.s - 1) * conv.dilation_w + 1; }  // of a filter's row
-  constexpr int most_columns() const {  // whose input the warps have
-    return 16 * sixteens * across < reach() ? 0
-                                            : (16 * sixteens * across - reach()) / conv.stride_w + 1;
+  constexpr int most_columns() const {                                        // whose input the warps have
+    return 16 * sixteens * across < reach() ? 0 : (16 * sixteens * across - reach()) / conv.stride_w + 1;
   }
   constexpr int tile_rows() const { return rows * down; }
   constexpr int bands() const { return ceil_div(conv.p, tile_rows()); }
@@ -90,7 +89,8 @@ struct DirectFewHalf {
     return Packed::halves(1LL * turns() * (weight_bytes() / 4), conv.weights(), conv.k);
   }
   constexpr long long source_of(long long i) const {
-    const int lane = static_cast<int>(i / 4 % 32), column = static_cast<int>(i / 128 % eights()) * 8 + lane / 4;
+    const int lane = static_cast<int>(i / 4 % 32),
+              column = static_cast<int>(i / 128 % eights()) * 8 + lane / 4;
     const int r = static_cast<int>(i / (128 * eights()) % conv.r);
     const int step = static_cast<int>(i / (step_bytes() / 2) % steps());
     const int turn = static_cast<int>(i / (weight_bytes() / 2));
@@ -143,21 +143,21 @@ struct DirectFewHalf {
   constexpr int register_limit() const { return registers_by_quarters(threads(), blocks); }
 
   constexpr bool possible() const {
-    return is_in_range(*this) && (channels & (channels - 1)) == 0 && parts <= steps() &&
-           stages <= turns() && warps() <= kMostWarps &&
-           most_columns() > 0 && columns() <= kMostColumns && window_rows() <= kMostWindow;
+    return is_in_range(*this) && (channels & (channels - 1)) == 0 && parts <= steps() && stages <= turns() &&
+           warps() <= kMostWarps && most_columns() > 0 && columns() <= kMostColumns &&
+           window_rows() <= kMostWindow;
   }
   constexpr bool valid(long long smem_per_block) const {
-    return possible() && overhang_bytes() <= weight_bytes() && products() <= kMostProducts && 1LL * input_rows() * input_columns() < (1 << 20) &&
-           1LL * stages * stage_bytes() < (1 << 24) && sums_bytes() < (1 << 24) &&
-           smem_bytes() <= smem_per_block && registers() <= register_limit() && tiles() < (1LL << 31) &&
-           packed().launchable() && conv.offsets_are_ints();
+    return possible() && overhang_bytes() <= weight_bytes() && products() <= kMostProducts &&
+           1LL * input_rows() * input_columns() < (1 << 20) && 1LL * stages * stage_bytes() < (1 << 24) &&
+           sums_bytes() < (1 << 24) && smem_bytes() <= smem_per_block && registers() <= register_limit() &&
+           tiles() < (1LL << 31) && packed().launchable() && conv.offsets_are_ints();
   }
 
   static constexpr int kMostRows = 8, kMostSixteens = 6, kMostWarps = 16;
-  static constexpr int kMostColumns = 72;     // of filters: nine eights
-  static constexpr int kMostWindow = 64;      // rows, of a warp
-  static constexpr int kMostProducts = 320;   // more compile for long
+  static constexpr int kMostColumns = 72;    // of filters: nine eights
+  static constexpr int kMostWindow = 64;     // rows, of a warp
+  static constexpr int kMostProducts = 320;  // more compile for long
 };
 
 }  // namespace convtune

@@ -73,7 +73,8 @@ __device__ __noinline__ void compute_exactly(const void* __restrict__ x, const f
 #pragma unroll 1
   for (int i = static_cast<int>(threadIdx.x); i < config.tile_rows() * config.tile_columns() * a.k;
        i += config.threads()) {
-    const int at = i / a.k, p = part.p() + at / config.tile_columns(), q = part.q() + at % config.tile_columns();
+    const int at = i / a.k, p = part.p() + at / config.tile_columns(),
+              q = part.q() + at % config.tile_columns();
     if (p >= a.p || q >= a.q) continue;
     store_exact_output<config>(x, packed, residual, y, part.frame / a.z, i % a.k, p, q, part.frame % a.z);
   }

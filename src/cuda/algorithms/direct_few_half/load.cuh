@@ -50,7 +50,7 @@ __device__ __forceinline__ void load_pixels(const unsigned short* __restrict__ x
   const int thread = static_cast<int>(threadIdx.x), group = kGroups > 1 ? thread / kLine : 0;
   if (group >= kGroups) return;
 #pragma unroll 1
-  for (int i = thread - group * kLine; i < kLine; i += kGroups > 1 ? kLine : kThreads) {
+  for (int i = thread - group * kLine; i<kLine; i += kGroups> 1 ? kLine : kThreads) {
     const int piece = i % kPieces, tile_column = i / kPieces, column = left + tile_column;
     const int channel = turn % config.chunks() * config.channels + 8 * piece;
     const bool inside = exists && column >= 0 && column < a.w && channel < a.c;
@@ -73,10 +73,12 @@ __device__ __forceinline__ void load_pixels(const unsigned short* __restrict__ x
 
 // A turn on its way, a group of copies.
 template <DirectFewHalf config>
-__device__ __forceinline__ void load_turn(const unsigned short* __restrict__ x, const float* __restrict__ packed,
-                                          const Part<config>& part, int turn, unsigned to) {
+__device__ __forceinline__ void load_turn(const unsigned short* __restrict__ x,
+                                          const float* __restrict__ packed, const Part<config>& part,
+                                          int turn, unsigned to) {
   constexpr int kBytes = config.weight_bytes();
-  const auto* const from = reinterpret_cast<const unsigned char*>(packed) + static_cast<long long>(turn) * kBytes;
+  const auto* const from =
+      reinterpret_cast<const unsigned char*>(packed) + static_cast<long long>(turn) * kBytes;
   for (int i = static_cast<int>(threadIdx.x) * 16; i < kBytes; i += config.threads() * 16)
     ptx::cp_async_16(to + config.input_bytes() + i, from + i, 16);
   load_pixels<config>(x, part, turn, to);

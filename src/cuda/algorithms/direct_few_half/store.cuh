@@ -10,7 +10,8 @@ namespace convtune::direct_few_half {
 template <DirectFewHalf config>
 using Sums = float[config.rows][config.sixteens][config.eights()][4];
 
-// A warp's sums. `to`: where those of the first column of the filter stand, at the warp's first row and column.
+// A warp's sums. `to`: where those of the first column of the filter stand, at the warp's first row and
+// column.
 template <DirectFewHalf config>
 __device__ __forceinline__ void leave_sums(const Sums<config>& sums, unsigned to, int lane) {
   constexpr int kPitch = 4 * config.sums_pitch();
@@ -27,9 +28,9 @@ __device__ __forceinline__ void leave_sums(const Sums<config>& sums, unsigned to
         for (int sixteen = 0; sixteen < config.sixteens; ++sixteen)
 #pragma unroll
           for (int half = 0; half < 2; ++half)
-            ptx::st_shared(from + 4 * row * config.row_sums() + (8 * eight + i) * kPitch +
-                               4 * (16 * sixteen + 8 * half),
-                           sums[row][sixteen][eight][2 * half + i]);
+            ptx::st_shared(
+                from + 4 * row * config.row_sums() + (8 * eight + i) * kPitch + 4 * (16 * sixteen + 8 * half),
+                sums[row][sixteen][eight][2 * half + i]);
       }
 }
 
