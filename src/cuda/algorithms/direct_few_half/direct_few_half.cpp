@@ -127,9 +127,9 @@ class DirectFewHalfAlgorithm final : public KernelAlgorithmOf<DirectFewHalf> {
   std::string why_none(const ConvProblem& a, const DeviceInfo& device) const override {
     const auto least = DirectFewHalf::least(extents_of(a));
     return fmt::format(
-        "its least config needs {} bytes of shared memory (of {}), a window of {} rows (of {}), {} columns "
-        "of "
-        "filters (of {}), whose rows reach over {} pixels (of {}), and {} products in straight code (of {})",
+        "its least config needs {} bytes of shared memory (of {}), a window of {} rows (of {}), {} "
+        "columns of filters (of {}), whose rows reach over {} pixels (of {}), and {} products in straight "
+        "code (of {})",
         least.smem_bytes(), target_of(device).smem_per_block, least.window_rows(), DirectFewHalf::kMostWindow,
         least.columns(), DirectFewHalf::kMostColumns, least.reach(), 16 * DirectFewHalf::kMostWarps,
         least.products(), DirectFewHalf::kMostProducts);
