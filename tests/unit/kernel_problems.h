@@ -245,6 +245,11 @@ inline std::vector<ConvProblem> small_problems() {
            // Groups of eight channels and more.
            "mb2g3ic48ih9oc42kh3ph1",
            "mb1g4ic32id4ih6iw5oc24kd3kh3kw2pd1ph1pw0 residual=1",
+           // Few filters, channels last: as columns of the filter, of tiles that end within a row.
+           "mb1ic32ih12iw37oc3kh7ph3 layout=nhwc act=relu",
+           "mb2ic20ih13iw21oc4kh3kw5sh2sw3ph1pw2 layout=nhwc residual=1",
+           "mb1ic72ih9iw40oc1kh3ph2dh1 layout=nhwc bias=0",
+           "mb1ic24id4ih9iw12oc2kd3kh3kw3pd1ph1pw1 layout=nhwc act=relu",
            // Few channels a group in three dimensions.
            "g8mb2ic32id5ih10iw13oc32kd3kh3kw3pd1ph1pw1 layout=nhwc act=relu",
            "g3mb1ic36id6ih9iw11oc60kd3kh3kw2sd2sh2sw2dd0dh0dw1pd2ph1pw1 layout=nhwc",

@@ -118,6 +118,7 @@ TEST(DirectFewHalf, TakesFewFiltersEverywhere) {
 TEST(DirectFewHalf, RefusesWithAReason) {
   expect_refusals(cuda::direct_few_half(),
                   {{"mb2ic32ih32oc3kh3ph1 layout=nhwc", "f32"},
+                   {"mb2ic32ih32oc3kh3ph1 dtype=bf16", "NHWC alone"},
                    {"mb2g3ic33ih32oc3kh3ph1 layout=nhwc dtype=bf16", "one group"},
                    {"mb2ic32ih32oc9kh3ph1 layout=nhwc dtype=bf16", "at most 8 filters"},
                    {"mb2ic32ih32oc8kh11ph5 layout=nhwc dtype=bf16", "88 columns of filters (of 72)"},

@@ -110,12 +110,13 @@ class DirectFewHalfAlgorithm final : public KernelAlgorithmOf<DirectFewHalf> {
   DirectFewHalfAlgorithm() : KernelAlgorithmOf("direct_few_half") {}
 
  private:
-  ChannelsLast channels_last() const override { return {.x = true, .y = true}; }
   bool has_depth() const override { return true; }
   Support takes(const Computed& a, const DeviceInfo& device) const override {
     if (Support support = first_refusal({needs_sm80(device), takes_half_frames(a), takes_one_group(a)});
         !support)
       return support;
+    // Between conversions x would be moved three times as often as it is read.
+    if (a.layout != Layout::nhwc) return Support::no("it is for NHWC alone");
     if (a.k > kFewFilters)
       return Support::no(fmt::format("it is for at most {} filters, and these are {}", kFewFilters, a.k));
     return fits_extents(a);
