@@ -21,8 +21,7 @@ class ImplicitGemmSm90 : public testing::Test {
  protected:
   void SetUp() override {
     if (cuda::device_count() == 0) GTEST_SKIP() << "no NVIDIA GPU: " << cuda::describe_driver();
-    const Support support = algorithm().supports(tf32("mb64ic16ih28oc256kh1"), gpu().info());
-    if (!support) GTEST_SKIP() << support.reason();
+    if (const Support support = cuda::needs_sm90(gpu().info()); !support) GTEST_SKIP() << support.reason();
   }
   Backend& gpu() { return cuda::backend({Device::Kind::cuda, 0}); }
   const Algorithm& algorithm() { return cuda::implicit_gemm_sm90(); }

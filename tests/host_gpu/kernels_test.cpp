@@ -136,8 +136,11 @@ class HostKernel : public testing::TestWithParam<const cuda::KernelAlgorithm*> {
  protected:
   void SetUp() override {
     host_gpu_tests::set_mode(modes().front());
-    if (problems().empty())  // that some device has problems for it, a unit test proves
-      GTEST_SKIP() << algorithm().supports(small_problems().front(), gpu().info()).reason();
+    if (!problems().empty()) return;
+    const std::string reason = algorithm().supports(small_problems().front(), gpu().info()).reason();
+    // A 9.0 runs every kernel; a part of the problems may hold none of an algorithm's.
+    ASSERT_TRUE(!host_gpu_tests::device_words().empty() || std::getenv("CONVTUNE_HOST_GPU_PART")) << reason;
+    GTEST_SKIP() << reason;
   }
   Backend& gpu() { return cuda::backend({Device::Kind::cuda, 0}); }
   const cuda::KernelAlgorithm& algorithm() { return *GetParam(); }

@@ -8,6 +8,7 @@
 
 #include "cuda/algorithms/direct_depthwise_half_sm90/config.h"
 #include "kernel_expectations.h"
+#include "sums_by_definition.h"
 
 namespace convtune::direct_depthwise_half_sm90_test {
 namespace {
@@ -16,10 +17,6 @@ using Kernel = DirectDepthwiseHalfSm90;
 
 std::vector<Config> candidates(const ConvProblem& problem) {
   return cuda::direct_depthwise_half_sm90().candidates(problem, gpu({9, 0}));
-}
-
-int number(long long i) {
-  return static_cast<int>(i * 7 % 11) - 5;
 }
 
 // Returns the address that TMA writes a byte of a box to: it exchanges bits of the address.

@@ -8,16 +8,13 @@
 
 #include "cuda/algorithms/direct_depthwise_half/config.h"
 #include "kernel_expectations.h"
+#include "sums_by_definition.h"
 
 namespace convtune::direct_depthwise_half_test {
 namespace {
 
 std::vector<Config> candidates(const ConvProblem& problem, ComputeCapability capability = {9, 0}) {
   return cuda::direct_depthwise_half().candidates(problem, gpu(capability));
-}
-
-int number(long long i) {
-  return static_cast<int>(i * 7 % 11) - 5;
 }
 
 // A block's shared memory as the kernel fills it: where each number of x is, by byte; -1 for a zero.

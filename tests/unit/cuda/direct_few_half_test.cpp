@@ -7,16 +7,13 @@
 
 #include "cuda/algorithms/direct_few_half/config.h"
 #include "kernel_expectations.h"
+#include "sums_by_definition.h"
 
 namespace convtune::direct_few_half_test {
 namespace {
 
 std::vector<Config> candidates(const ConvProblem& problem, ComputeCapability capability = {9, 0}) {
   return cuda::direct_few_half().candidates(problem, gpu(capability));
-}
-
-int number(long long i) {
-  return static_cast<int>(i * 7 % 11) - 5;
 }
 
 // A turn's pixels as the kernel lays them: where each number of x is, by byte; -1 where a zero is.
@@ -60,20 +57,6 @@ long long sum_by_geometry(const DirectFewHalf& a, const std::map<int, long long>
           if (found != smem.end() && found->second >= 0 && weight >= 0)
             sum += 1LL * number(found->second) * number(weight + 3);
         }
-  return sum;
-}
-
-long long sum_by_definition(const ConvExtents& of, int p, int q, int filter) {
-  long long sum = 0;
-  for (int c = 0; c < of.c; ++c)
-    for (int r = 0; r < of.r; ++r)
-      for (int s = 0; s < of.s; ++s) {
-        const int h = p * of.stride_h + r * of.dilation_h - of.pad_top;
-        const int w = q * of.stride_w + s * of.dilation_w - of.pad_left;
-        if (h < 0 || h >= of.h || w < 0 || w >= of.w) continue;
-        sum += 1LL * number(of.input_offset(0, c, h, w)) *
-               number(((1LL * filter * of.c + c) * of.r + r) * of.s + s + 3);
-      }
   return sum;
 }
 

@@ -7,16 +7,13 @@
 
 #include "cuda/algorithms/direct_grouped_half/config.h"
 #include "kernel_expectations.h"
+#include "sums_by_definition.h"
 
 namespace convtune::direct_grouped_half_test {
 namespace {
 
 std::vector<Config> candidates(const ConvProblem& problem, ComputeCapability capability = {9, 0}) {
   return cuda::direct_grouped_half().candidates(problem, gpu(capability));
-}
-
-int number(long long i) {
-  return static_cast<int>(i * 7 % 11) - 5;
 }
 
 // A block's shared memory as the kernel fills it: where each number of x is, by byte.
@@ -74,21 +71,6 @@ long long sum_by_geometry(const DirectGroupedHalf& a, const std::map<int, long l
           if (found != smem.end() && found->second >= 0 && weight >= 0)
             sum += 1LL * number(found->second) * number(weight + 3);
         }
-  return sum;
-}
-
-long long sum_by_definition(const ConvExtents& of, int p, int q, int filter) {
-  long long sum = 0;
-  const int first = filter / of.group_filters() * of.group_channels();
-  for (int c = 0; c < of.group_channels(); ++c)
-    for (int r = 0; r < of.r; ++r)
-      for (int s = 0; s < of.s; ++s) {
-        const int h = p * of.stride_h + r * of.dilation_h - of.pad_top;
-        const int w = q * of.stride_w + s * of.dilation_w - of.pad_left;
-        if (h < 0 || h >= of.h || w < 0 || w >= of.w) continue;
-        const long long weight = ((1LL * filter * of.group_channels() + c) * of.r + r) * of.s + s;
-        sum += 1LL * number(of.input_offset(0, first + c, h, w)) * number(weight + 3);
-      }
   return sum;
 }
 
