@@ -58,6 +58,7 @@ std::optional<Stem> parse(std::string_view name) {
 struct Names {
   fs::path folder;
   fs::file_time_type changed, listed;
+  std::size_t count = 0;
   std::unordered_map<std::string, std::vector<Entry>> layers;  // each by ascending batch
 
   bool is_of(const fs::path& other, fs::file_time_type last_change) const {
@@ -69,10 +70,12 @@ struct Names {
 };
 
 std::shared_ptr<const Names> list(const fs::path& folder, fs::file_time_type changed) {
-  auto names = std::make_shared<Names>(Names{folder, changed, fs::file_time_type::clock::now(), {}});
+  auto names = std::make_shared<Names>(Names{folder, changed, fs::file_time_type::clock::now(), 0, {}});
   const auto open = PrivateFolder::open(folder);
   if (!open) return names;
-  for (std::string& name : open->names())
+  std::vector<std::string> all = open->names();
+  names->count = all.size();
+  for (std::string& name : all)
     if (const auto stem = parse(name)) names->layers[stem->layer].push_back({stem->batch, std::move(name)});
   for (auto& [layer, entries] : names->layers) std::sort(entries.begin(), entries.end());
   return names;
@@ -98,8 +101,8 @@ class Newest {
     const auto taken = Clock::now() - begun;
     const std::lock_guard lock(mutex_);
     names_ = std::move(names);
-    next_ = Clock::now() +
-            (taken < kShort ? Clock::duration(0) : std::min<Clock::duration>(kPause * taken, kLongest));
+    next_ = Clock::now() + (names_->count <= kShort ? Clock::duration(0)
+                                                    : std::min<Clock::duration>(kPause * taken, kLongest));
     return names_;
   }
 
@@ -107,9 +110,10 @@ class Newest {
   using Clock = std::chrono::steady_clock;
   // Beside a search, which writes all the time, a long list is read for a twentieth of the time and no more.
   // It may lack for so long what is new, and that is no loss: it is about neighbours, not about a problem's
-  // own record.
+  // own record. A short list is read whenever the folder has changed: its length decides and not its time,
+  // which on a busy machine may be anything.
   static constexpr int kPause = 20;
-  static constexpr std::chrono::milliseconds kShort{1};
+  static constexpr std::size_t kShort = 1'000;  // names
   static constexpr std::chrono::seconds kLongest{10};
 
   Mutex mutex_;
