@@ -222,3 +222,33 @@ def test_another_precision_is_not_the_plans(graphs, monkeypatch, dtype):
         for now, plans in (("fp32", 1), ("tf32", 1 if dtype is torch.float32 else 2)):
             allowed[0] = now
             assert (run(x) - model(x)).abs().max() < 0.05 and len(ran) == plans
+
+
+class Counting(nn.Module):
+    """Counts its calls in two buffers, and answers with one of them and a value that it is written from."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(8, 16, 3)
+        self.register_buffer("calls", torch.zeros(()))
+        self.register_buffer("copied", torch.zeros(()))
+
+    def forward(self, x):
+        self.calls += 1
+        after = self.copied + 2
+        self.copied.copy_(after)
+        return self.conv(x) * self.calls, after
+
+
+def test_a_buffer_that_is_counted_up_stays_the_same_tensor(graphs):
+    model, x = Counting().eval(), images()
+    calls, copied, run = model.calls, model.copied, compiled(model)
+    with torch.no_grad():
+        for n in (1, 2, 3):
+            y, after = run(x)
+            assert_near(y, model.conv(x) * n)
+            assert model.calls is calls and calls == n and model.copied is copied and copied == 2 * n
+            copied.add_(1)
+            assert after == 2 * n, "another tensor than the buffer"
+            copied.sub_(1)
+    assert count(graphs[0], *OURS) == 1

@@ -104,6 +104,72 @@ def test_other_values_are_no_replay(device):
     assert_same(named(x, scale=4.0), model(x, 4.0))
 
 
+class Told(Net):
+    """Takes a dict beside the image."""
+
+    def forward(self, x, told):
+        return super().forward(x, told["scale"])
+
+
+def test_a_changed_argument_is_no_replay(device):
+    model, told = Told().to(device).eval(), {"scale": 2.0}
+    x = images(device)
+    fast = graphed(model, x, told)
+    assert_same(fast(x, told), model(x, told))
+    told["scale"] = 3.0
+    assert_same(fast(x, told), model(x, told))
+
+
+def test_refuses_arguments_that_cannot_be_compared(device):
+    x = images(device)
+    with pytest.raises(convtune.InvalidArgument, match="within a dict"):
+        graphed(Told().to(device).eval(), x, {"scale": torch.ones((), device=device)})
+    with pytest.raises(convtune.InvalidArgument, match="type object does not equal its own copy"):
+        graphed(Net().to(device).eval(), x, object())
+
+
+class Counting(Net):
+    """Counts its forwards in a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        self.calls += 1
+        return super().forward(x, self.calls)
+
+
+def test_buffers_that_a_forward_writes_are_written_once_a_call(device, monkeypatch):
+    torch.manual_seed(0)
+    model, x = Counting().to(device).eval(), images(device)
+    once = Net().to(device).eval()
+    once.load_state_dict({name: one for name, one in model.state_dict().items() if name != "calls"})
+    fast = graphed(model, x)
+    assert model.calls == 0, "a recording runs the model"
+    for calls in (1.0, 2.0):
+        assert_same(fast(x), once(x, calls))
+    with monkeypatch.context() as context:
+        context.setattr(torch.backends.cudnn, "deterministic", not torch.backends.cudnn.deterministic)
+        assert_same(fast(x), once(x, 3.0))
+    with torch.no_grad():
+        for net in (model, once):
+            net.head.weight.mul_(2)
+    assert_same(fast(x), once(x, 4.0))
+    assert model.calls == 4
+
+
+class Rebinding(Counting):
+    def forward(self, x):
+        self.calls = self.calls + 1
+        return Net.forward(self, x)
+
+
+def test_refuses_a_forward_that_replaces_its_buffers(device):
+    with pytest.raises(convtune.InvalidArgument, match="in the place of the buffer calls"):
+        graphed(Rebinding().to(device).eval(), images(device))
+
+
 @pytest.mark.parametrize("change", [
     lambda net: net.conv.weight.mul_(-0.5),
     lambda net: net.head.weight.mul_(3),

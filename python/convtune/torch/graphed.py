@@ -5,6 +5,7 @@ the package's face as convtune.graphed; docs/decisions/0053-a-whole-forward-as-o
 from __future__ import annotations
 
 import contextlib
+import copy
 import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -85,6 +86,43 @@ class _Tensors:
         return any(map(_is_training, self._modules))
 
 
+class _Buffers:
+    """A model's buffers as they are now."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        named = ((module, name, one) for module in model.modules() for name, one in module._buffers.items() if one is not None)
+        self._were = [(module, name, one, one._version, one.detach().clone()) for module, name, one in named]
+
+    def put_back(self) -> bool:
+        """True where some had been written, and are as they were again. Raises InvalidArgument where another tensor is in the place of one."""
+        written = False
+        with torch.no_grad():
+            for module, name, one, version, was in self._were:
+                now, module._buffers[name] = module._buffers[name], one  # what is compiled puts another object over the same memory
+                if now is None or now.data_ptr() != one.data_ptr():
+                    raise InvalidArgument(
+                        f"the forward puts another tensor in the place of the buffer {name}, and a graph reads the one that it was recorded "
+                        "with: write into it (copy_, add_) instead"
+                    )
+                if now is not one or one._version != version or not torch.equal(one, was):
+                    one.copy_(was)
+                    written = True
+        return written
+
+
+def _kept(value: Any) -> Any:
+    """A copy of an argument that is no tensor, with which calls are compared. Raises InvalidArgument where that says nothing."""
+    if any(isinstance(one, Tensor) for one in pytree.tree_leaves(value)):
+        raise InvalidArgument(f"a graph copies tensors that are arguments themselves, and here one is within a {type(value).__name__}")
+    try:
+        same = copy.deepcopy(value)
+        if bool(same == value):
+            return same
+    except Exception:  # whatever an object of the caller's raises
+        pass
+    raise InvalidArgument(f"an argument of type {type(value).__name__} does not equal its own copy, so that nobody can tell whether it has changed")
+
+
 def _detached(outputs: Any) -> Any:
     if isinstance(outputs, Tensor):
         return outputs.detach()
@@ -100,13 +138,11 @@ class Graphed:
     ) -> None:
         self._model, self._names = model, names
         with torch.inference_mode(False):
-            self._static = tuple(one.detach().clone() if isinstance(one, Tensor) else one for one in args)
+            self._static = tuple(one.detach().clone() if isinstance(one, Tensor) else _kept(one) for one in args)
         self._tensor_inputs = [(at, one, one.shape, one.dtype, one.device) for at, one in enumerate(self._static) if isinstance(one, Tensor)]
         self._other_inputs = [(at, one) for at, one in enumerate(self._static) if not isinstance(one, Tensor)]
         self._index = max(one.get_device() for one in self._static if isinstance(one, Tensor))
-        everything = [*self._static, *model.parameters()]
-        self._is_float32 = any(isinstance(one, Tensor) and one.dtype is torch.float32 for one in everything)
-        self._settings = self._settings_now()
+        self._writes, buffers = False, _Buffers(model)
         own = {"convtune.whole": False, "convtune.beside": True, **options}
         self._compiled: Any = torch.compile(model, backend="convtune", options=own)
         self._beside: AbstractContextManager[Any] = contextlib.nullcontext()
@@ -115,25 +151,38 @@ class Graphed:
         self._try_branches()
         if whole and self.report is not None:
             self._prove()
+        if self._writes:  # contests replay what writes them
+            buffers.put_back()
+            self._tensors = _Tensors(model)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Looks before the launch at what a launch could be wrong by, alone; at the rest while the device works, and where that is not as
-        it was, the launch was in vain."""
+        it was, the launch was in vain. Of a model that writes its own buffers all is looked at before: nothing may write them in vain."""
         if tuple(kwargs) != self._names:
             return self._as_compiled(args, kwargs)
         values = (*args, *kwargs.values()) if kwargs else args
         if not self._takes(values):
             return self._as_compiled(args, kwargs)
+        if self._writes:
+            if self._is_otherwise():
+                return self._as_compiled(args, kwargs)
+            if self._tensors.have_changed():
+                self._record()
         for at, static, *_ in self._tensor_inputs:
             value = values[at]
             static.copy_(value.detach() if value.requires_grad else value, non_blocking=True)
         self._recording.replay()
-        if self._tensors.are_training or self._settings_now() != self._settings:
-            return self._as_compiled(args, kwargs)
-        if self._tensors.have_changed():
-            self._record()
-            self._recording.replay()
+        if not self._writes:
+            if self._is_otherwise():
+                return self._as_compiled(args, kwargs)
+            if self._tensors.have_changed():
+                self._record()
+                self._recording.replay()
         return _detached(self._recording.outputs)
+
+    def _is_otherwise(self) -> bool:
+        """True where the model trains, or a setting is not what it was at the recording."""
+        return self._tensors.are_training or self._settings_now() != self._settings
 
     def _as_compiled(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         with torch.no_grad(), _guarded():
@@ -163,8 +212,13 @@ class Graphed:
         return run
 
     def _record(self) -> None:
+        everything = [*self._static, *self._model.parameters(), *self._model.buffers()]
+        self._is_float32 = any(isinstance(one, Tensor) and one.dtype is torch.float32 for one in everything)
+        self._settings = self._settings_now()
         with torch.inference_mode(False), torch.no_grad(), _guarded(), self._beside:
+            buffers = _Buffers(self._model)
             self._recording = _Recording(self._run(self._compiled), self._static)
+            self._writes |= buffers.put_back()
         self._tensors = _Tensors(self._model)
 
     @property
@@ -225,10 +279,13 @@ def graphed(
 
     For inference: the model is in eval mode, and no gradients are recorded. Parameters and buffers may change, by
     whatever means: after the launch it is looked whether they have, and if so what was launched is recorded and run
-    again. Whatever else a forward does in Python (hooks, attributes, other modules in its place, prints) is done when it
+    again. Buffers that the forward itself writes, as caches and counters, are written once a call, and are as they were when this
+    returns. Whatever else a forward does in Python (hooks, attributes, other modules in its place, prints) is done when it
     is recorded, not in a replay. Each recording takes a workspace that lasts as long as the compiled plans. What a call
-    returns is overwritten by the next: clone what is kept. Calls of several streams wait for each other by their caller's
-    means. Raises InvalidArgument for an example without a tensor on a GPU, and for a model in training mode."""
+    returns is overwritten by the next: clone what is kept. Calls from several streams share that memory: the caller
+    synchronizes them. Raises InvalidArgument for an example without a tensor on a GPU, for a model in training mode or one
+    that puts other tensors in the place of its buffers, for tensors within a list or dict among the arguments, and for
+    arguments of a type that does not equal its own copy."""
     args, kwargs = as_arguments(example)
     values = (*args, *kwargs.values())
     if not isinstance(model, torch.nn.Module) or hasattr(model, "_orig_mod"):

@@ -127,10 +127,22 @@ def _traced(module: GraphModule, inputs: Sequence[Any], turned: list[int], lying
     with mode, enable_python_dispatcher(), torch.no_grad(), NormsAsTheyLie(), PoolsByRows(), lying or contextlib.nullcontext():
         traced: GraphModule = make_fx(torch.func.functionalize(flat), _allow_non_fake_inputs=True)(*fakes)
     traced.graph.eliminate_dead_code()  # a norm's outputs for training are users of its value
+    _outputs_that_are_inputs(traced.graph)
     for node in traced.graph.find_nodes(op="call_function", target=aten.as_strided_.default):
         if len(node.args[0].users) == 1:  # per pooled image, channels last: it writes strides alone, which nobody reads
             node.target = aten.as_strided.default
     return traced
+
+
+def _outputs_that_are_inputs(graph: Graph) -> None:
+    """Makes an input that was written to and is an output one tensor again, of which functionalization made two: `self.count += 1` would
+    put another tensor in the place of the buffer, and who holds the buffer would see it change no more."""
+    end = graph.output_node()
+    for copy in graph.find_nodes(op="call_function", target=aten.copy_.default):
+        to, value = copy.args[:2]
+        own, other = to.meta["val"], value.meta["val"]
+        if to.op == "placeholder" and (own.shape, own.dtype) == (other.shape, other.dtype) and value in end.all_input_nodes:
+            end.replace_input_with(value, to)
 
 
 class Values(Interpreter):
