@@ -35,7 +35,8 @@ def devices() -> list[Device]:
 
 
 def set_cpu_threads(threads: int) -> None:
-    """How many CPU threads convolutions may use from now on; those planned by the caller keep their number."""
+    """Sets how many CPU threads convolutions that are planned from now on may use; a plan that the caller holds keeps its number.
+    Raises InvalidArgument for what is no whole number, and from 2**31 on."""
     number = whole(threads, "threads")
     if abs(number) >= 2**31:
         raise InvalidArgument(f"threads is {number}; no machine has as many")

@@ -226,7 +226,7 @@ class Problem:
 
     @property
     def kept_shape(self) -> tuple[int, ...]:
-        """As above, of the frames that the next call needs of this one: (t - 1) * dilation of them."""
+        """The shape of `cache_out` in the order of the layout: x's, with the (t - 1) * dilation frames that the next call needs."""
         return self._ordered(self.c, (self.t - 1) * self._with_depth(self.dilation)[0], self.h, self.w)
 
     @cached_property

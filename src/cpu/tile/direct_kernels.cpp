@@ -116,7 +116,7 @@ HWY_INLINE void split_row(const float* from, std::int64_t phases, std::int64_t c
     split<stride>(from + (count - kLanes) * stride, phases, to + count - kLanes, to_step);
 }
 
-// Of 8 or 16 phases: by four, and each of those again, so many vectors' worth at a time.
+// Splits into 8 or 16 phases in two passes, first by four, a few vectors at a time.
 template <int stride>
 HWY_INLINE void split_twice(const float* from, std::int64_t count, float* to, std::int64_t to_step) {
   constexpr int kRest = stride / 4;

@@ -1,4 +1,4 @@
-// What is asked for before it is wanted. As sm90.cuh.
+// Prefetches of what a kernel reads soon. One function an instruction, as in sm90.cuh.
 #pragma once
 
 #include "cuda/ptx/sm90.cuh"

@@ -123,7 +123,7 @@ class PairStaging {
         from(std::clamp<std::int64_t>(-left, 0, elements)),
         to(std::clamp<std::int64_t>(p.w - left, from, elements)) {}
 
-  // Of the rows of a channel, and of the one that it is paired with, or null.
+  // Packs a channel's row with that of the channel paired with it; `next` is null where there is none.
   void row(const Bf16* input, const Bf16* next, float* words) const {
     const std::int64_t stride = geometry.words.stride_w;
     if (!pairs_channels(problem) && stride == 1) return copy(input, words);

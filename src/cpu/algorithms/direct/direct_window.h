@@ -33,7 +33,7 @@ class WindowAhead {
   }
 
  private:
-  // Of each plane that is left, `bytes_` from plane_ on; [at_, end_) of the one before.
+  // Bytes still to prefetch: `bytes_` of each plane from plane_ on, and [at_, end_) of the one before.
   const char *plane_ = nullptr, *at_ = nullptr, *end_ = nullptr;
   std::int64_t planes_ = 0, plane_step_ = 0, bytes_ = 0;
   std::int64_t lines_ = 0;  // a call

@@ -104,7 +104,7 @@ struct PlaneTile {
   bool slides;  // with one row: a vector of x is loaded once for all outputs that it adds to
 };
 
-// Of 1, 2, ... vectors of columns, each of lanes * accumulators() columns; `vectors` is the most.
+// Kernels for 1 to `vectors` vectors of columns; each vector has lanes * accumulators() columns.
 constexpr int kMostPlaneVectors = 14;
 template <class T>
 struct PlaneKernels {

@@ -23,7 +23,7 @@ struct Tile {
     return static_cast<const unsigned short*>(x) +
            static_cast<long long>(frame / a.z) * (a.c * a.d * a.h * a.w);
   }
-  // Which plane of the image is this one of the tile; of a frame of padding none that it has.
+  // Maps a tile's plane to the image's: -1, which it has not, for a frame of padding.
   __device__ static bool has_plane(int plane) { return !config.conv.has_depth() || plane >= 0; }
   __device__ int input_plane(int plane) const {
     constexpr ConvExtents a = config.conv;

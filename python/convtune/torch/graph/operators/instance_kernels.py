@@ -23,8 +23,8 @@ def _instances_kernel(  # type: ignore[no-untyped-def]
     x, moments, counters, weight, bias, scale, shift, pixels, pixels_of_part, parts, eps, C: tl.constexpr, BLOCK_C: tl.constexpr,
     ROWS: tl.constexpr, BLOCK_PARTS: tl.constexpr, OVERLAPS: tl.constexpr,
 ):  # fmt: skip
-    """scale[n, c] and shift[n, c]: of moments as above, which the last program of a channel's parts to arrive puts together. Where OVERLAPS
-    its blocks may begin while the kernel in front of it still runs, as a Snake's do."""
+    """Writes scale[n, c] and shift[n, c], float32. Each program stores its part's sums; the last to arrive for a block of channels puts all
+    parts together. Where OVERLAPS its blocks may begin while the kernel in front of it still runs, as a Snake's do."""
     if OVERLAPS:
         tl.extra.cuda.gdc_wait()
         tl.extra.cuda.gdc_launch_dependents()

@@ -79,7 +79,7 @@ def _only_user(node: Node, target: Any) -> Node | None:
 
 
 def _of_each_image(value: Any, images: int) -> tuple[bool, Any]:
-    """(whether that is nothing or a number for each channel, repeated for each image; what is repeated)."""
+    """(True, w) where `value` is None or w, a number for each channel, repeated for each image; else (False, None)."""
     if value is None or images == 1:
         return True, value
     if value.target is not aten.repeat.default or list(value.args[1]) != [images]:
