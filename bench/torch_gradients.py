@@ -5,7 +5,8 @@
     python bench/torch_gradients.py --suite training --bits 20 --against found.json    # with --ours: no way of PyTorch's
 
 A row is a line of a suite (cases/); forward problems are taken, too, beside PyTorch's convolution. Ours is what plan()
-answers, a record's or the first guess, with the packing of weights; PyTorch's is the faster of cudnn.benchmark on and off.
+answers, a record's or the first guess, with the packing of weights; PyTorch's is the faster of cudnn.benchmark on and off. A gradient
+whose plan keeps cuDNN is PyTorch's own in every call of convtune's (convtune.torch.backward): it counts as 1, and is not measured.
 All ways run in turns between events, behind a flush of the L2. `--bits N`: the same bits of N runs, half of them beside
 other work, and those of an earlier process in the file `--against`.
 """
@@ -246,15 +247,27 @@ def said(found, earlier):
     return text + "".join(f"  {name}: {why}" for name, why in found["failures"].items()) + f"  {found['plan'][:60]}"
 
 
+def keeps_pytorchs(problem, convolution):
+    return problem.direction != "fwd" and not isinstance(convolution, str) and convolution.plan.algorithm == "cudnn"
+
+
+def ratio(row, peer):
+    """None where that peer or ours has no time."""
+    if row["pytorchs"]:
+        return 1.0 if best(row, peer) < math.inf else None
+    own = row["us"].get(row["ours"])
+    return best(row, peer) / own if own and best(row, peer) < math.inf else None
+
+
 def means(rows):
     for direction in ("fwd", "bwd_d", "bwd_w"):
-        some = [row for row in rows if row["direction"] == direction and row["us"] and row["ours"] in row["us"]]
+        some = [row for row in rows if row["direction"] == direction]
         for peer in (FREE, SURE):
-            ratios = [best(row, peer) / row["us"][row["ours"]] for row in some if best(row, peer) < math.inf]
+            ratios = [one for row in some if (one := ratio(row, peer)) is not None]
             if ratios:
                 mean = math.exp(statistics.fmean(math.log(one) for one in ratios))
                 print(f"{direction}: {mean:.3f} over PyTorch's {peer} ({len(ratios)} rows, least {min(ratios):.2f}, "
-                      f"{sum(one < 0.98 for one in ratios)} below 0.98)")  # fmt: skip
+                      f"{sum(one < 0.98 for one in ratios)} below 0.98, {sum(row['pytorchs'] for row in some)} are PyTorch's own)")  # fmt: skip
 
 
 def save(path, machine, rows):
@@ -283,7 +296,7 @@ def main():
     lines += lines_of(options.lines) if options.lines else []
     problems, others = [convtune.Problem.parse(line) for line in lines], plans_of(options.plans)
     earlier = json.loads(options.against.read_text())["rows"] if options.against else []
-    earlier = {row["problem"]: row.get("signature") for row in earlier}
+    earlier = {row["problem"]: row["signature"] for row in earlier if "signature" in row}
     machine, rows = Machine(options.device), []
 
     def planned(problem, *way):
@@ -303,14 +316,17 @@ def main():
                 pool.shutdown(wait=False, cancel_futures=True)
                 break
             ours = [(name, one.result()) for name, one in ways]
-            found = measure(Row(problem, machine.device, options.last), ours, machine, options)
+            pytorchs = keeps_pytorchs(problem, ours[0][1]) and not options.ours
+            measured = [("ours", "PyTorch's own runs"), *ours[1:]] if pytorchs else ours
+            found = measure(Row(problem, machine.device, options.last), measured, machine, options)
             plan = ours[0][1] if isinstance(ours[0][1], str) else f"{ours[0][1].plan.source}: {ours[0][1].plan.algorithm}"
-            rows.append(found | {"plan": plan, "direction": problem.direction, "ours": "ours"})
+            rows.append(found | {"plan": plan, "direction": problem.direction, "ours": "ours", "pytorchs": pytorchs})
             print(said(rows[-1], earlier), flush=True)
             if options.json:
                 save(options.json, machine, rows)
     means(rows)
-    wrong = [row["name"] for row in rows if row.get("unlike") or row["problem"] in earlier and row.get("signature") != earlier[row["problem"]]]
+    wrong = [row["name"] for row in rows if row.get("unlike") or
+             row["problem"] in earlier and "signature" in row and row["signature"] != earlier[row["problem"]]]  # fmt: skip
     if wrong:
         sys.exit(f"bits differ: {', '.join(wrong)}")
 

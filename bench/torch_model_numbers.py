@@ -1,6 +1,7 @@
 """The numbers of one call of a model: its time, memory, kernels and error. Parts of torch_models.py."""
 
 import re
+import statistics
 import time
 
 
@@ -35,6 +36,19 @@ def timed(run, calls):
         wait()
         samples.append(1e6 * (time.perf_counter() - begin))
     return samples
+
+
+def launch_us(run, calls=20):
+    """Microseconds from a call to its return where the device has nothing else to do: the host's part, all of which an idle device waits
+    for."""
+    samples = []
+    for _ in range(calls):
+        wait()
+        begin = time.perf_counter()
+        run()
+        samples.append(1e6 * (time.perf_counter() - begin))
+    wait()
+    return statistics.median(samples)
 
 
 def queued_us(run, calls=20):

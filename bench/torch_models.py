@@ -23,7 +23,7 @@ import statistics
 import sys
 import time
 
-from torch_model_numbers import errors, kernels_of, kinds_of, peak_mib, queued_us, timed, wait
+from torch_model_numbers import errors, kernels_of, kinds_of, launch_us, peak_mib, queued_us, timed, wait
 from torch_zoo import MODELS, model_of
 from turns import AT_ONCE, Turn, Worker, alone, loop_ms, make_ready
 
@@ -203,7 +203,7 @@ def work(args):
             if line == "time":
                 loop = min(loop_ms() for _ in range(3))
                 timed(run, 3)
-                turn.answer({"us": timed(run, args.calls), "loop_ms": loop})
+                turn.answer({"us": timed(run, args.calls), "launch_us": launch_us(run, args.calls), "loop_ms": loop})
             elif line == "kernels":
                 turn.answer(kernels_of(run, min(5, args.calls)))
 
@@ -229,13 +229,14 @@ def look(worker, most):
 
 
 def measure(name, batch, workers, args):
-    alive, loops = [one for one in workers if one.row is not None], {}
+    alive, loops, launches = [one for one in workers if one.row is not None], {}, {}
     with alone():
         for turn in range(args.rounds):
             for one in alive if turn % 2 == 0 else alive[::-1]:
                 if (turn == 0 or time.monotonic() - START < args.deadline) and (found := one.ask("time", time.monotonic() + 60)):
                     one.samples += found["us"]
                     loops.setdefault(one.way, []).append(found["loop_ms"])
+                    launches.setdefault(one.way, []).append(found["launch_us"])
     alive = [one for one in alive if one.samples]
     print(f"== {name}, batch {batch}, {args.type}")
     for one in alive:
@@ -243,11 +244,12 @@ def measure(name, batch, workers, args):
         mad = statistics.median(abs(sample - us) for sample in one.samples)
         row["us"] = {"median": us, "mad": mad, "n": len(one.samples)}
         row["loop_ms"] = {"median": statistics.median(loops[one.way]), "slowest": max(loops[one.way])}
+        row["launch_us"] = statistics.median(launches[one.way])
         row["busy_us"], row["idle_us"] = (sum(of[at] for of in row["kernels"].values()) for at in (1, 2))
         kernels = sum(of[0] for of in row["kernels"].values())
         print(
             f"{one.way:9} {us:8.0f} ± {mad:3.0f} us, busy {row['busy_us']:6.0f}, idle {row['idle_us']:3.0f} between "
-            f"{kernels:.0f} kernels; error {row['error']:.2e}, same first {100 * row['same_top1']:.1f} %, {row['peak_mib']} MiB; "
+            f"{kernels:.0f} kernels, {row['launch_us']:.0f} until the call returns; error {row['error']:.2e}, same first {100 * row['same_top1']:.1f} %, {row['peak_mib']} MiB; "
             f"the processor's loop {row['loop_ms']['median']:.2f} ms, at most {row['loop_ms']['slowest']:.2f}",
             flush=True,
         )
