@@ -81,6 +81,7 @@ def pieces(lines):
 
 TABLES = {
     "gradients": gradients,
+    "gradients_nchw": lambda: gradients()[6:],  # tf32 and three dimensions, the last that `gradients` comes to
     "transposed": lambda: pieces(suite("transposed")),
     "audio": lambda: [piece for kind in ("bf16", "f32") for piece in pieces([written(one, kind, "nchw") for one in suite("audio")])],
 }
@@ -90,6 +91,7 @@ def write(out, tables, few):
     lists = [lines for table in tables for lines in TABLES[table]()]
     if few:
         lists = [[Line(re.sub(r"mb\d+", "mb1", one.text)) for one in lines[:few]] for lines in lists]
+    out.mkdir(parents=True, exist_ok=True)
     for old in out.glob("rows_*.txt"):
         old.unlink()
     for number, lines in enumerate(lists):
@@ -150,10 +152,16 @@ def called(out):
             ratios = []
             for row in rows:
                 theirs = [us for name, us in row["us"].items() if name.split(",")[0] == way]
-                if row["direction"] == direction and Line(row["problem"]).deep == deep and "ours" in row["us"] and theirs:
+                if row["direction"] != direction or Line(row["problem"]).deep != deep or not theirs:
+                    continue
+                if row.get("pytorchs"):
+                    ratios.append((1.0, row["name"]))
+                elif "ours" in row["us"]:
                     ratios.append((min(theirs) / row["us"]["ours"], row["name"]))
             if ratios:
-                said.append(f"over {way} {mean([one for one, _ in ratios]):.3f}x of {len(ratios)}, least {min(ratios)[0]:.2f} {min(ratios)[1]}")
+                own = sum(row["direction"] == direction and bool(row.get("pytorchs")) for row in rows)
+                said.append(f"over {way} {mean([one for one, _ in ratios]):.3f}x of {len(ratios)}, least {min(ratios)[0]:.2f} {min(ratios)[1]}"
+                            + (f", {own} PyTorch's own" if own else ""))
         if said:
             print(f"calls by PyTorch, {words}: {'; '.join(said)}")
     if rows:

@@ -4,7 +4,7 @@
 #
 #   suites.sh BINARIES OUT [--deadline SECONDS] [TABLE...]
 #
-# By default `gradients`, 115 rows; `transposed` (39), `audio` (70), too. Rows are searched in the order of importance, and what has no
+# By default `gradients`, 115 rows; `gradients_nchw` (its last two cells), `transposed` (39), `audio` (70), too. Rows are searched in the order of importance, and what has no
 # time is left out. BUDGET=2s a row, else what the deadline leaves, 0.8 to 2.2 s. FEW=2 DEVICE=cpu tries it where no GPU is.
 . "$(dirname "$0")/setup.sh"
 "$python" "$root/bench/suites.py" "$out" ${*:-gradients} --few "${FEW:-0}" || exit 2
