@@ -120,7 +120,6 @@ struct Consumer {
     if (config.bias && counts) add_bias(rows[place]);
     if (!multiplies) return release();
     load_input(pixels, stage);
-    // A word has two channels: those of the first make sure that all have come.
     unsigned x[2][4];
 #pragma unroll
     for (int two = 0; two < 2; ++two) {
@@ -153,7 +152,11 @@ struct Consumer {
         sum[channel] += low_half<a.x_type>(row[channel][i]) + high_half<a.x_type>(row[channel][i]);
     ptx::st_shared_v4(biases(), sum);
   }
+  // Gives the stage back. An arrival does not wait for loads of shared memory that this warp has asked for,
+  // and ptxas moves their first use behind it, while TMA, which writes there next, is of another proxy: the
+  // fence orders both, so each lane that has read makes one (decision 212).
   __device__ __forceinline__ void release() {
+    if constexpr (config.aligned) ptx::fence_proxy_async();
     __syncwarp();
     ptx::mbarrier_arrive_if(ring.barrier(smem + kAt.empty), lane == 0);
     ring.next();
