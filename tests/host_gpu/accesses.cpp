@@ -46,8 +46,10 @@ void see_canaries(std::uintptr_t begin, const void* from, std::size_t bytes) {
   if (bytes != kBytes || !std::all_of(values, values + bytes, [](unsigned char c) { return c == kCanary; }))
     return;
   Piece* const piece = piece_of(begin);
-  if (piece && begin == piece->begin) piece->begin += bytes;
-  if (piece && begin + bytes == piece->end) piece->end = begin;
+  if (piece && begin == piece->begin)
+    piece->begin += bytes;
+  else if (piece && begin + bytes == piece->end)
+    piece->end = begin;
 }
 
 void check_global(const void* address, unsigned bytes, const char* does) {

@@ -174,7 +174,10 @@ void cp_async_commit() {
   if (settings.async != Async::eager) current->copies.commit();
 }
 void cp_async_wait(int pending) {
-  current->copies.wait(pending, do_copy);
+  current->copies.wait(pending, [](const Copy& copy) {
+    do_copy(copy);
+    ended_by_waiting(copy.to, copy.bytes);
+  });
 }
 // All of this thread so far, committed or not.
 void cp_async_arrive(unsigned barrier) {

@@ -3,8 +3,8 @@
 // of what it reads.
 //
 // Who is ordered behind whom is known by warp: each counts its own epochs, and barriers tell others how far
-// it has come (vector clocks). Lanes of a warp are ordered by the instructions at which they meet. Accesses
-// by plain C++ are not seen.
+// it has come (vector clocks). Lanes of a warp are ordered by the instructions at which they meet. What plain
+// C++ reads and writes comes here from accesses.cpp.
 #include <algorithm>
 #include <bitset>
 
@@ -13,7 +13,8 @@
 namespace host_gpu {
 namespace {
 
-constexpr unsigned short kAllLanes = 32;  // they came together
+constexpr unsigned short kAllLanes = 32;      // they came together
+constexpr unsigned short kSeveralLanes = 33;  // each by itself
 struct Access {
   unsigned epoch = 0;  // for its warp; 0: by a copy, or never
   unsigned short warp = 0, lane = 0;
@@ -22,12 +23,14 @@ struct Place {                      // 2 bytes of shared memory
   Access write, read, other_write;  // the last ones; and where two writers are not ordered, the first
   bool is_written = false, is_under_way = false, is_disputed = false, is_atomic = false;
   unsigned short disputed = 0;  // the value that the first of two writers left
+  unsigned others = 0;          // in more_readers, those who are in no order with `read`; 0: none
 };
 struct UnfencedWrite {
   unsigned time = 0, thread = 0;  // 0: by a copy, or never
 };
 
 std::vector<Place> places;
+std::vector<std::vector<Access>> more_readers;   // lists of one reader a warp, the first of which is nobody's
 std::vector<UnfencedWrite> chunks;               // chunks of 16 bytes
 std::map<unsigned, std::vector<unsigned>> told;  // to mbarriers
 unsigned now = 0, block_bytes = 0;
@@ -81,12 +84,38 @@ void check_order(const Place& place, unsigned address, const char* does) {
   if (place.is_disputed && value_at(address) != place.disputed)
     fail_at(address, "two threads wrote different numbers to", "wrote first", place.other_write);
 }
-void note_read(Place& place) {
-  if (is_ordered(place.read)) place.read = by_current();
+// Notes a read where another of the same warp is noted; false where none is.
+bool joins(Access& noted, const Access& own) {
+  if (noted.epoch == 0 || noted.warp != own.warp) return false;
+  const bool is_of_others = noted.epoch == own.epoch && noted.lane != own.lane;
+  noted = own;
+  if (is_of_others) noted.lane = kSeveralLanes;
+  return true;
+}
+// Every reader is kept that the last one is not behind: whoever writes must come behind all of them.
+void note_read(Place& place, const Access& own) {
+  if (is_ordered(place.read)) {
+    place.read = own;
+    return;
+  }
+  if (joins(place.read, own)) return;
+  if (place.others == 0) {
+    place.others = static_cast<unsigned>(more_readers.size());
+    more_readers.emplace_back();
+  }
+  std::vector<Access>& others = more_readers[place.others];
+  if (std::none_of(others.begin(), others.end(), [&](Access& other) { return joins(other, own); }))
+    others.push_back(own);
+}
+void check_readers(Place& place, unsigned address, const char* does) {
+  if (!is_ordered(place.read)) fail_at(address, does, "reads", place.read);
+  for (const Access& other : more_readers[place.others])
+    if (!is_ordered(other)) fail_at(address, does, "reads", other);
+  if (place.others != 0) more_readers[place.others].clear();
 }
 // Two writers of a place are a fault of whoever reads it: kernels have rows that nobody reads.
 void note_write(Place& place, unsigned address, bool is_atomic) {
-  if (!is_ordered(place.read)) fail_at(address, "it writes", "reads", place.read);
+  check_readers(place, address, "it writes");
   const bool is_disputed = !is_ordered(place.write) && !(place.is_atomic && is_atomic);
   if (is_disputed) place.other_write = place.write, place.disputed = value_at(address);
   place.is_disputed = is_disputed, place.is_written = true, place.is_atomic = is_atomic;
@@ -106,6 +135,7 @@ void begin_watching() {
   places.assign(cluster->blocks.size() * block_bytes / 2, {});
   chunks.assign(cluster->blocks.size() * block_bytes / 16, {});
   told.clear();
+  more_readers.assign(1, {});
   now = 0;
   for (Warp& warp : cluster->warps) {
     warp.seen.assign(cluster->warps.size(), 0);
@@ -117,7 +147,7 @@ void will_read(unsigned address, unsigned bytes) {
   may_switch();
   for_each_place(address, bytes, [](Place& place, unsigned there) {
     check_order(place, there, "it reads");
-    note_read(place);
+    note_read(place, by_current());
   });
 }
 // A matrix load reads rows that are dropped, which other lanes of its warp may be writing: if they are, they
@@ -131,9 +161,9 @@ bool will_load_row(unsigned address) {
       is_known = false;
     else
       check_order(place, there, "it reads");
-    if (!is_ordered(place.read)) return;
-    place.read = by_current();
-    place.read.lane = kAllLanes;
+    Access own = by_current();
+    own.lane = kAllLanes;
+    note_read(place, own);
   });
   return is_known;
 }
@@ -152,7 +182,7 @@ void will_write(unsigned address, unsigned bytes, bool is_atomic) {
 void copy_begins(unsigned to, unsigned bytes) {
   if (!settings.watches) return;
   for_each_place(to, bytes, [](Place& place, unsigned there) {
-    if (!is_ordered(place.read)) fail_at(there, "a copy goes to", "reads", place.read);
+    check_readers(place, there, "a copy goes to");
     if (!is_ordered(place.write)) fail_at(there, "a copy goes to", "wrote", place.write);
     place.is_under_way = true;
   });
@@ -162,11 +192,14 @@ void copy_ends(unsigned to, unsigned bytes) {
   for_each_place(to, bytes,
                  [](Place& place, unsigned) { place.is_under_way = false, place.is_written = true; });
 }
+void ended_by_waiting(unsigned to, unsigned bytes) {
+  if (!settings.watches) return;
+  for_each_place(to, bytes, [](Place& place, unsigned) { place.write = by_current(); });
+}
 void written_by_copy(unsigned to, unsigned bytes) {
   if (!settings.watches) return;
   for_each_place(to, bytes, [](Place& place, unsigned) {
-    const Access read = place.read;
-    place = {.read = read, .is_written = true};
+    place = {.read = place.read, .is_written = true, .others = place.others};
   });
   std::fill(chunks.begin() + index_of(to) / 16, chunks.begin() + (index_of(to) + bytes + 15) / 16,
             UnfencedWrite{});
