@@ -27,7 +27,7 @@ std::shared_ptr<void> allocate(int device, std::size_t bytes) {
 }
 
 void move_rows(int device, const Rows& rows, Stream stream) {
-  constexpr std::size_t kMostPitch = 0x7fffffff;  // of 2-D copies
+  constexpr std::size_t kMostPitch = 0x7fffffff;  // limit of 2-D copies
   if (rows.bytes == 0 || rows.count == 0) return;
   const DeviceScope scope(device);
   const Driver& api = driver();

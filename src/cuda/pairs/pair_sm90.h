@@ -117,7 +117,7 @@ struct PairSm90 {
     return round_up((positions() + second_taps - 1) * row_bytes(), 1024);
   }
   constexpr int sent_bytes() const { return 2 * positions() * (channels - filters()); }  // to each block
-  constexpr int staging_bytes() const { return positions() * row_bytes(); }  // of a chunk of the block's own
+  constexpr int staging_bytes() const { return positions() * row_bytes(); }  // one of the block's own chunks
   constexpr int own_chunks() const { return filters() / chunk(); }
   constexpr int x_bytes(int dilation) const {  // a chunk
     return round_up(x_rows(dilation) * row_bytes(), 1024);

@@ -14,9 +14,9 @@ inline constexpr const char* kLyingMeaning = "1: reads weights as they lie, chan
 
 // The tap of the layer's filter that a tap of a forward part is (problem/forward_parts.h), of each residue.
 struct LyingWeights {
-  int taps = 0;  // of the layer's filter; 0: weights are packed
+  int taps = 0;  // taps of the layer's filter; 0: weights are packed
   int first = 0, step_d = 0, step_h = 0, step_w = 0, residue_d = 0, residue_h = 0, residue_w = 0;
-  bool rows = false;  // of a layer itself, whose taps are the filter's own: the numbers above are not read
+  bool rows = false;  // true: a layer itself, whose taps are the filter's own: the numbers above are not read
   static constexpr const char* kName = "LyingWeights";
   template <class Self, class F>
   static constexpr void visit(Self& self, F&& field) {

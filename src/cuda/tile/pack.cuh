@@ -85,7 +85,7 @@ __device__ __forceinline__ void pack_halves(const void* __restrict__ w, const vo
                                             unsigned* __restrict__ packed) {
   constexpr Packed kAt = config.packed();
   constexpr ElementType kType = config.conv.x_type;
-  constexpr int kHalves = 2 * kAt.unit;  // of a unit
+  constexpr int kHalves = 2 * kAt.unit;  // halves of a unit
   constexpr long long kUnits = kAt.prepared / kAt.unit;
   static_assert((kAt.unit == 4 || kAt.unit == 1) && kAt.prepared % kAt.unit == 0);
   const long long thread = blockIdx.x * static_cast<long long>(kPackThreads) + threadIdx.x;

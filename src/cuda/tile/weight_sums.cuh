@@ -10,7 +10,7 @@
 
 namespace convtune {
 
-// Where the gradient of a weight lies in dw: its place among the weights, or channels last.
+// Index in dw of a weight's gradient: its place among the weights, or that with channels last (`dw_last`).
 template <ConvExtents a>
 __device__ __forceinline__ long long place_of_gradient(long long weight, int dw_last) {
   if (dw_last == 0) return weight;

@@ -78,8 +78,8 @@ struct DepthwiseDataGradientSm80 {
   constexpr long long shares() const { return 1LL * conv.n * sides() * bands() * chunks(); }
   constexpr long long all_blocks() const { return ceil_div(shares(), 1LL * threads()); }
 
-  // ---- What is loaded and stored at once: channels of a pixel, or one number of dy and pieces of a row of
-  // dx; a number at a time where tensors begin anywhere ----
+  // ---- Numbers of a load and of a store: with channels last the channels of a pixel; in NCHW one number of
+  // dy, and pieces of a row of dx. A number at a time where tensors begin anywhere ----
   constexpr int piece() const {  // columns of dx that NCHW stores at once
     int some = 16 / size();
     while (columns % some != 0 || conv.w % some != 0) some /= 2;

@@ -34,7 +34,7 @@ TileWork work_of(const DepthwiseDataGradientSm80& a) {
   const double warps = a.warps, width = a.width, passes = a.passes, window = a.window();
   const double outputs = 1.0 * a.rows * a.columns * width, runs = outputs / a.run();
   const double widened = a.size() == 4 ? 0 : window * width, thread = 32 * warps * passes;
-  const double own = 1.0 * a.rows * a.columns / (conv.stride_h * conv.stride_w);  // of dy, of a channel
+  const double own = 1.0 * a.rows * a.columns / (conv.stride_h * conv.stride_w);  // dy of a channel, no halo
   TileWork work;
   work.tiles = static_cast<double>(a.all_blocks());
   work.cuda_cores = work.load_beside = true;

@@ -167,7 +167,7 @@ __device__ __forceinline__ void store(const Sums<config>& sums, const float (&bi
                                       const Share<config>& share, int row) {
   constexpr ConvExtents a = config.conv;
   constexpr int kRun = config.run(), kPixel = a.nhwc ? a.c : 1;
-  constexpr int kRuns = config.columns * config.width / kRun, kColumns = a.nhwc ? 1 : kRun;  // of a run
+  constexpr int kRuns = config.columns * config.width / kRun, kColumns = a.nhwc ? 1 : kRun;  // columns a run
 #pragma unroll
   for (int v = 0; v < config.rows; ++v)
 #pragma unroll

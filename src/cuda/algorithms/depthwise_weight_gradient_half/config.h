@@ -41,7 +41,7 @@ struct DepthwiseWeightGradientHalf {
 
   // ---- Strips: `abreast` of them go down their images together ----
   constexpr int abreast() const { return kSlots / across; }
-  constexpr int slots() const { return abreast() * across; }  // of a product's 16, that are used
+  constexpr int slots() const { return abreast() * across; }  // slots of a product that are used, of kSlots
   constexpr int sides() const { return ceil_div(conv.q, 8 * across); }
   constexpr int bands() const { return ceil_div(conv.p, rows); }
   constexpr long long strips() const { return 1LL * conv.n * bands() * sides(); }
@@ -53,7 +53,7 @@ struct DepthwiseWeightGradientHalf {
 
   // ---- Shared memory, in units of 8 columns: [channel][row of x][strip][block and one more], behind them
   // [row of dy][strip][block]. Two of all that, one of which is filled; a unit of zeros ----
-  constexpr int input_units() const { return abreast() * (across + 1); }  // of a row
+  constexpr int input_units() const { return abreast() * (across + 1); }  // units of a row of x
   constexpr int gradient_units() const { return slots(); }
   constexpr int input_at(int row, int strip) const {
     return 16 * (row * input_units() + strip * (across + 1));
@@ -69,7 +69,7 @@ struct DepthwiseWeightGradientHalf {
   }
   constexpr int buffer_bytes() const { return octets * octet_bytes(); }
   constexpr int zeros_at() const { return 2 * buffer_bytes(); }
-  static constexpr int kSumBytes = 4 * 16 * 8;  // of one product
+  static constexpr int kSumBytes = 4 * 16 * 8;  // sums of one product: 16 x 8 floats
   constexpr long long smem_bytes() const {
     const int all = coming_at() + ahead * coming_bytes();
     return greater(all, warps * kSumBytes);
@@ -87,9 +87,9 @@ struct DepthwiseWeightGradientHalf {
   }
   constexpr int before() const { return conv.pad_left + shift(); }
 
-  // ---- What threads bring: eights of channels of two columns beside each other; in NCHW four columns of
-  // every so many-th channel ----
-  constexpr int input_quads() const { return step * 2 * input_units(); }  // of a channel
+  // ---- Loads: a thread brings 8 channels of two neighbouring columns; in NCHW four columns of a channel,
+  // and of every (threads() / input_quads())-th one after it ----
+  constexpr int input_quads() const { return step * 2 * input_units(); }  // fours of columns of x, a channel
   constexpr int gradient_quads() const { return step * 2 * gradient_units(); }
   constexpr int input_pairs() const { return step * 4 * input_units() * octets; }
   constexpr int gradient_pairs() const { return step * 4 * gradient_units() * octets; }

@@ -23,8 +23,8 @@ namespace {
 TileWork work_of(const DepthwiseWeightGradientHalf& a) {
   const double stages = a.stages(), warps = a.warps, channels = a.warp_channels();
   const double brought = a.thread_inputs() + a.thread_gradients();
-  const double products = a.step * channels * (a.conv.r + a.bias);  // of a warp and stage
-  const double share = 1.0 * a.rows / (a.rows + a.depth() - 1);     // of rows that dy has
+  const double products = a.step * channels * (a.conv.r + a.bias);  // products of a warp in a stage
+  const double share = 1.0 * a.rows / (a.rows + a.depth() - 1);     // rows of dy for each row of x
   TileWork work;
   work.tiles = static_cast<double>(a.turns()) * static_cast<double>(a.all_blocks());
   work.persistent = true;

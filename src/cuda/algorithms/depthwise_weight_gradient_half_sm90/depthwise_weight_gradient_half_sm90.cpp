@@ -28,7 +28,7 @@ TileWork work_of(const Kernel& a) {
   const double rows = static_cast<double>(a.rows()) / a.split;
   const double warm = std::min(a.depth() - 1.0, rows), steps = rows + warm;
   const double warps = a.consumers(), products = 4.0 * a.conv.r;
-  const double loads = 2.0 * a.slots() + a.strips;  // of 8 bytes a lane
+  const double loads = 2.0 * a.slots() + a.strips;  // loads of 8 bytes a lane
   TileWork work;
   work.tiles = static_cast<double>(a.all_blocks());
   work.persistent = work.load_beside = true;
@@ -73,7 +73,7 @@ TensorMaps maps_of(const Kernel& kernel) {
 }
 
 constexpr int kLeastStages = 3, kMostSides = 16;
-constexpr int kEnoughBytes = 80 << 10;  // of a multiprocessor's stages: 185 KB took a tenth longer than 77
+constexpr int kEnoughBytes = 80 << 10;  // stages of a multiprocessor: 185 KB took a tenth longer than 77
 
 // Every valid config, each with enough stages.
 std::vector<Kernel> configs_of(const Kernel& plain, const Target& target) {

@@ -16,8 +16,8 @@ struct Maps {
 template <DepthwiseWeightGradientHalfSm90 config>
 struct Walk {
   static constexpr ConvExtents a = config.conv;
-  int row, last;                           // of all units' rows
-  int image = 0, column = 0;               // of the run
+  int row, last;                           // rows, counted through all units: the next, and the end
+  int image = 0, column = 0;               // the run's
   int begin = 0, multiplies = 0, end = 0;  // its steps: all, and those with a row of x
   int counts = 0;                          // from which on dy is this run's alone
   __device__ __forceinline__ explicit Walk(int rank) {

@@ -35,7 +35,7 @@ struct Strip {
   static constexpr int kAhead = config.ahead;
   const Element<config>*x, *dy;  // at the window of the output that is fetched next, and at the output
   unsigned rows, gradient_rows;  // bits: those that there are
-  int column, left;  // of the image, where that window begins; outputs that are still to be fetched
+  int column, left;              // column of x where that window begins; outputs still to be fetched
   float window[kRows][config.places()][config.width];
   Words<config> fresh[kAhead][kRows][kFresh], gradients[kAhead][config.rows];
 

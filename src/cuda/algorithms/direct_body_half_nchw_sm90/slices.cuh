@@ -122,7 +122,7 @@ __device__ void transpose_slices(unsigned smem, int warp, int images) {
   constexpr BodySlices kSlices = config.slices();
   const Place<config> place(images);
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int first = lane / 4 - kSlices.shift;  // where matrices are transposed
+  const int first = lane / 4 - kSlices.shift;  // this lane's first position of a transposed matrix
   const unsigned row = lane % 8 * kSlices.channel_bytes();
   Ring<config.input_stages> inputs;
   Ring<BodySlices::kPlaces> slices;

@@ -30,7 +30,7 @@ struct BodyTiles {
 // The contents of a stage: a phase of some channels, of the frame that a tap over time reads.
 struct BodyStages {
   int channels, chunk_stages, row_phases, column_phases, frames;
-  int stride, pad, dilation;  // of frames
+  int stride, pad, dilation;  // geometry along the axis of frames
   bool has_depth;
 
   constexpr int first_channel(int stage) const { return stage / chunk_stages * channels; }

@@ -12,12 +12,12 @@ struct BodySlices {
   int pitch;  // pixels of a line
   int shift;  // columns of a box before these: TMA's boxes begin at multiples of 16 bytes
 
-  static constexpr int kChannels = 8, kPixels = 8;  // of an 8x8 matrix
+  static constexpr int kChannels = 8, kPixels = 8;  // extents of a matrix, 8x8 halves
   static constexpr int kPlaces = 4;                 // slices that are on their way, or are read
   static constexpr int kMostColumns = 256;
   constexpr int blocks() const {
     return ceil_div(shift + pitch, kPixels);
-  }  // of a line, with a pixel in them
+  }  // matrices of a line that have a pixel
   // An odd number of blocks, so that the same one of 8 channels meets at no bank.
   constexpr int columns() const {
     const int odd = (blocks() | 1) * kPixels;

@@ -15,10 +15,10 @@ struct BodyWeights {
   int taps, plane_taps, columns, row_phases, column_phases, row_period, column_period;
   long long tile_weights;
 
-  // The tap that is so many-th of some channels.
+  // The tap of step `step`, the steps of some channels being counted from 0.
   constexpr int tap_of(int step) const {
     if (row_phases * column_phases == 1) return step;
-    const int first = step / plane_taps * plane_taps;  // of the frame
+    const int first = step / plane_taps * plane_taps;  // first tap of the step's frame
     int left = step - first;
     for (int phase = 0; phase < row_phases * column_phases; ++phase)
       for (int row = phase / column_phases; row < plane_taps / columns; row += row_period)
@@ -26,7 +26,7 @@ struct BodyWeights {
           if (left-- == 0) return first + row * columns + column;
     return 0;
   }
-  constexpr int apart() const { return folded == 1 && depth % 8 == 0 ? taps : 0; }  // those of a piece
+  constexpr int apart() const { return folded == 1 && depth % 8 == 0 ? taps : 0; }  // weights of a piece
   constexpr long long source_of(long long i) const {
     const int row = static_cast<int>(i / channels % filters);
     const auto whole = static_cast<int>(i / (filters * channels));  // steps of all tiles

@@ -48,7 +48,7 @@ struct DirectBodySm90 {
   constexpr int stage_units() const { return channels / 4; }
   constexpr int frame_blocks() const { return ceil_div(units(), stage_units()); }  // for a tap over time
   constexpr int blocks() const { return conv.t * frame_blocks(); }                 // stages that a sum takes
-  constexpr int steps() const { return channels / 8 * taps(); }  // of a stage, 8 products each
+  constexpr int steps() const { return channels / 8 * taps(); }  // products of a stage for 8 channels each
 
   // ---- Positions ----
   // An image is rows of `pitch` positions, one for each output, and some more so that a filter tap is the
@@ -161,7 +161,7 @@ struct DirectBodySm90 {
   constexpr int consumers() const { return along_filters() * position_groups; }
   constexpr int threads() const { return 128 * (consumers() + producers); }
   constexpr int row_blocks() const { return turned() ? positions / kTile : 1; }  // products of a warpgroup
-  constexpr int columns() const { return turned() ? product_filters() : positions; }  // of each
+  constexpr int columns() const { return turned() ? product_filters() : positions; }  // columns of each
   constexpr int product_columns() const { return turned() ? 0 : columns(); }          // turned ones name both
   constexpr int sums() const { return row_blocks() * columns() / 2; }                 // registers of a thread
   constexpr int loaders() const { return 96 * producers; }  // threads; each fourth warp does other things

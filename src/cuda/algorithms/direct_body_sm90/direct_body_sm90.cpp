@@ -38,7 +38,7 @@ double estimated_cycles(const DirectBodySm90& kernel, int multiprocessors) {
   constexpr double kL2Bytes = 26, kMemoryBytes = 13;        // that a multiprocessor gets in a cycle
   constexpr double kOperandBytes = 110, kLoadCycles = 160;  // from shared memory; a warp's 4 loads and store
   constexpr double kTileCycles = 2500, kStagedCycles = 5;   // to begin a tile; to store a position
-  constexpr double kWideCycles = 60, kPixelCycles = 8;  // the same by 16 bytes, and where channels are last
+  constexpr double kWideCycles = 60, kPixelCycles = 8;      // to store by 16 bytes; with channels last
   constexpr double kSegmentCycles = 30, kStageCycles = 200,
                    kGroupCycles = 5;  // cycles of waiting, and of copies
   const double blocks = frames_share(kernel) * kernel.blocks(), columns = kernel.positions;

@@ -155,15 +155,15 @@ struct Pair {
   }
 };
 
-// Where channels come last: of each position a thread has two filters that are neighbours, and a warp 64
-// bytes. Residuals of some positions are on their way at once.
+// Stores outputs whose channels come last: a thread has two neighbouring filters of each position, and a warp
+// 64 bytes. Residuals of some positions are on their way at once.
 template <DirectBodySm90 config>
 __device__ void store_pixels(const float (&sums)[config.sums()], const float* __restrict__ bias,
                              const float* __restrict__ residual, float* __restrict__ y, int first_filter,
                              int first_position, unsigned table) {
   using S = Sizes<config>;
   constexpr ConvExtents a = config.conv;
-  constexpr int kEights = S::kPositions / 8, kBatch = 2;  // of them positions of a thread come in pairs
+  constexpr int kEights = S::kPositions / 8, kBatch = 2;  // eights: two positions of each are a thread's
   const int lane = threadIdx.x % 32;
   // For each position its output's pixel, counted through all images, or -1.
   __syncwarp();

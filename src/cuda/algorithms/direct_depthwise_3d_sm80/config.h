@@ -93,7 +93,7 @@ struct DirectDepthwise3dSm80 {
   // ---- A frame in shared memory: lines of elements, zero where there is no image. In NHWC a line is a row,
   // [column][channel]; in NCHW it is a row of one channel, whose columns begin at a multiple of what is
   // copied at once, `margin()` before the first output's ----
-  constexpr bool pieces() const {  // of 16 bytes
+  constexpr bool pieces() const {  // true: lines are copied by 16 bytes
     const int some = 16 / size_of(conv.x_type);
     if (conv.nhwc) return conv.c % some == 0;
     return conv.w % some == 0 && (sides() == 1 || tile_columns() * conv.stride_w % some == 0);
@@ -110,7 +110,7 @@ struct DirectDepthwise3dSm80 {
     return conv.nhwc ? conv.pad_left
                      : round_up(conv.pad_left, pieces() ? 16 / size_of(conv.x_type) : kVector);
   }
-  constexpr int shift() const { return margin() - conv.pad_left; }  // of a strip's window in NCHW
+  constexpr int shift() const { return margin() - conv.pad_left; }  // columns before a window in NCHW
   constexpr int input_rows() const { return window(tile_rows(), conv.stride_h, conv.r, conv.dilation_h); }
   constexpr int input_columns() const {
     const int all = window(tile_columns(), conv.stride_w, conv.s, conv.dilation_w);

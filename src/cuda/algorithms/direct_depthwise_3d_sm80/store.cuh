@@ -81,7 +81,7 @@ struct Strip {
         unsigned words[kWords];
 #pragma unroll
         for (int i = 0; i < kWords; ++i) {
-          constexpr int kColumns = config.width == 2 ? 1 : 2;  // of a word
+          constexpr int kColumns = config.width == 2 ? 1 : 2;  // columns that a word holds
           float two[2] = {values[i * kColumns][0], values[i * kColumns + kColumns - 1][config.width - 1]};
           words[i] = activate_halves<config.conv>(two);
         }

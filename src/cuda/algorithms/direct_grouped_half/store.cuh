@@ -25,7 +25,8 @@ struct Output {
   unsigned staging;
   float bias[config.eights][2];
 
-  // What the following call `image`: where the outputs of a frame begin, or its number.
+  // Argument `image` of the functions below: the offset of a frame's outputs in y, or, between residues, its
+  // number.
   __device__ static long long image_of(int frame) {
     return a.lies.between() ? frame : static_cast<long long>(frame) * (a.p * a.q * a.k);
   }
@@ -42,7 +43,7 @@ struct Output {
   }
   // Two of a residual, as a word.
   __device__ __forceinline__ unsigned more(long long image, int p, int q, int filter) const {
-    if constexpr (a.lies.between() && !kWords) {  // of two residues
+    if constexpr (a.lies.between() && !kWords) {  // the halves are two residues'
       unsigned word = 0;
 #pragma unroll
       for (int i = 0; i < 2; ++i) {

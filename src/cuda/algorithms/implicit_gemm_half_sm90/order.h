@@ -31,7 +31,8 @@ struct HalfGemmTiles {
 
 // The contents of a step: a tap, and some channels.
 struct HalfGemmSteps {
-  int channels, channel_blocks, frames, rows, columns, dilation_d, dilation_h, dilation_w;  // of the filter
+  // Channels of a step and blocks of them in a tap, then extents and dilations of the filter.
+  int channels, channel_blocks, frames, rows, columns, dilation_d, dilation_h, dilation_w;
 
   constexpr int tap(int step) const { return step / channel_blocks; }
   constexpr int frame(int step) const { return tap(step) / (rows * columns) * dilation_d; }
@@ -49,7 +50,7 @@ struct HalfGemmWeights {
 
   // Pieces of 16 bytes are exchanged as TMA and wgmma have it. Its own inverse.
   constexpr int exchanged(int row, int piece) const { return piece ^ (row * pieces / 8 % pieces); }
-  constexpr int apart() const { return depth % 8 == 0 ? taps : 0; }  // those of a piece
+  constexpr int apart() const { return depth % 8 == 0 ? taps : 0; }  // weights of a piece
   constexpr long long source_of(long long i) const {
     const long long at = i / 8;
     const int row = static_cast<int>(at / pieces % filters);
@@ -67,7 +68,7 @@ struct HalfGemmWeights {
     const int step = weight % taps * channel_blocks + channel / 8 / pieces;
     const int block = filter / group_filters * group_blocks + in_group / filters, row = in_group % filters;
     const int piece = exchanged(row, channel / 8 % pieces);
-    const long long first = 1LL * steps * filters * pieces * 8;  // of the next block
+    const long long first = 1LL * steps * filters * pieces * 8;  // halves of a block
     return block * first + ((1LL * step * filters + row) * pieces + piece) * 8 + channel % 8;
   }
 };

@@ -39,12 +39,12 @@ struct ImplicitGemmSm90 {
   // that what taps share of x is found in L1 ----
   constexpr long long pixels() const { return static_cast<long long>(conv.n) * conv.z * conv.p * conv.q; }
   constexpr int taps() const { return conv.t * conv.r * conv.s; }
-  constexpr bool ties_to_even() const { return taps() == 1 && !conv.lies.between(); }  // of operands in TF32
+  constexpr bool ties_to_even() const { return taps() == 1 && !conv.lies.between(); }  // rounding to TF32
   constexpr int channel_blocks() const { return ceil_div(conv.group_channels(), channels); }
   constexpr int steps() const { return taps() * channel_blocks(); }
   constexpr int first_step(int rank) const { return steps() * rank / split; }  // per block that shares a sum
   constexpr int first_step(int tile, int rank) const { return tile_steps(tile) * rank / split; }
-  constexpr int products() const { return channels / 8; }  // of 8 channels, in a step
+  constexpr int products() const { return channels / 8; }  // products of 8 channels in a step
   constexpr Tf32GemmSteps step_order() const {
     return {channels, taps(), conv.r, conv.s, conv.dilation_d, conv.dilation_h, conv.dilation_w};
   }

@@ -29,7 +29,8 @@ struct Tf32GemmTiles {
 
 // The contents of a step: some channels, and a tap.
 struct Tf32GemmSteps {
-  int channels, taps, rows, columns, dilation_d, dilation_h, dilation_w;  // of the filter
+  // Channels of a step, then taps, extents of a frame and dilations of the filter.
+  int channels, taps, rows, columns, dilation_d, dilation_h, dilation_w;
 
   constexpr int frame(int step) const { return step % taps / (rows * columns) * dilation_d; }
   constexpr int row(int step) const { return step % (rows * columns) / columns * dilation_h; }

@@ -22,7 +22,7 @@ struct Slice {
   static constexpr int kOfInput = config.input_slices(kPieces), kOfGradient = kAll - kOfInput;
   int number;
   __device__ bool of_gradient() const { return number < kOfGradient; }
-  __device__ int block() const { return number / kOfBlock; }  // of 64 filters
+  __device__ int block() const { return number / kOfBlock; }  // number of its block of 64 filters
   __device__ int first_pixel() const {                        // from the first piece on
     return (of_gradient() ? number % kOfBlock : number - kOfGradient) * kPixels;
   }

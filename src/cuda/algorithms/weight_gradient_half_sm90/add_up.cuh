@@ -183,7 +183,7 @@ __device__ void add_up(const void* __restrict__ x, const void* __restrict__ dy,
     }
   }
   __syncthreads();
-  const auto weight_of = [&](int i) {  // of a sum; or -1
+  const auto weight_of = [&](int i) {  // the place in dw of sum i's weight; -1: none
     const int filter = first_filter + i / kRun, channel = i % kRun / kTaps, tap = i % kTaps;
     const bool real = i < kAll && filter < end_filter && channel < channels && tap < taps;
     return real ? (1LL * filter * a.c + first_channel + channel) * config.taps() + first_tap + tap : -1;

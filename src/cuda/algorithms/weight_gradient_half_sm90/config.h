@@ -56,7 +56,7 @@ struct WeightGradientHalfSm90 {
   constexpr long long all_pixels() const { return static_cast<long long>(conv.n) * conv.z * conv.p * conv.q; }
   constexpr int taps() const { return conv.t * conv.r * conv.s; }
   constexpr int channel_blocks() const { return ceil_div(conv.c, block_channels()); }
-  constexpr int all_blocks() const { return taps() * channel_blocks(); }  // of columns
+  constexpr int all_blocks() const { return taps() * channel_blocks(); }  // blocks of columns
   // The order of blocks of columns without a window: all of a tap; or, where one launch stores what dw has
   // beside each other, all taps of a channel.
   constexpr int column_block(int tap, int channel_block) const {
@@ -77,7 +77,7 @@ struct WeightGradientHalfSm90 {
   // With a window: the first channel of a tile, and the frame of the filter.
   constexpr int window_channel(int tile) const { return tile % channel_blocks() * block_channels(); }
   constexpr int window_frame(int tile) const { return tile % column_tiles() / channel_blocks(); }
-  constexpr int row_chunks() const { return ceil_div(conv.p, window); }  // of an image, with a window
+  constexpr int row_chunks() const { return ceil_div(conv.p, window); }  // chunks of an image, with a window
   constexpr long long chunks() const {
     return window > 0 ? 1LL * conv.n * conv.z * row_chunks() : ceil_div(all_pixels(), pixels);
   }
@@ -97,14 +97,14 @@ struct WeightGradientHalfSm90 {
     return greater(lesser(conv.pad_left, right), 0);
   }
   constexpr int pitch() const { return conv.q + conv.s - 1 - shared_padding(); }
-  constexpr int window_rows() const { return window + conv.r - 1; }  // of x
+  constexpr int window_rows() const { return window + conv.r - 1; }  // rows of x
   constexpr bool can_have_window() const {
     return conv.r * conv.s > 1 && conv.stride_h == 1 && conv.stride_w == 1 && conv.dilation_h == 1 &&
            conv.dilation_w == 1 && conv.r <= 3 && conv.s <= 4 && pitch() <= 256;
   }
   constexpr int positions() const {
     return window > 0 ? round_up(window * pitch(), 16) : pixels;
-  }  // of a stage
+  }  // positions of a stage
   constexpr int input_positions() const {
     return round_up(positions() + (conv.r - 1) * pitch() + conv.s - 1, 8);
   }
@@ -199,7 +199,7 @@ struct WeightGradientHalfSm90 {
   struct Reach {
     int channel, frames, rows, columns;  // the first channel, and how far behind the first tap
   };
-  constexpr Reach reach(int block) const {  // of 64 columns; without a window
+  constexpr Reach reach(int block) const {  // block: 64 columns; without a window
     const int tap = tap_of(block);
     return {channel_block_of(block) * kBlock, tap / (conv.r * conv.s) * conv.dilation_d,
             tap / conv.s % conv.r * conv.dilation_h, tap % conv.s * conv.dilation_w};
@@ -255,10 +255,10 @@ struct WeightGradientHalfSm90 {
   constexpr bool has_whole_planes() const {
     return 1LL * conv.h * conv.w % kPiece == 0 && 1LL * conv.p * conv.q % kPiece == 0;
   }
-  // Of planes of another length a slice is an image's 64 channels as they lie, where a stage is an image.
+  // A slice is an image's 64 channels as they lie where planes have another length and a stage is an image.
   constexpr bool has_images() const { return window == conv.p && conv.t * conv.d * conv.z == 1; }
   static constexpr int first_of_piece(int pixel) { return pixel & -kPiece; }  // below 0, too
-  // Pieces that have so many rows, at whichever row they begin.
+  // Pieces that `rows` rows reach into at most, at whichever row they begin.
   static constexpr int pieces_of(int rows, int width) {
     int together = kPiece;  // a row begins at a multiple of it
     while (width % together != 0) together /= 2;
@@ -266,7 +266,7 @@ struct WeightGradientHalfSm90 {
   }
   constexpr int input_slices(int pieces) const { return ceil_div(pieces_of(window_rows(), conv.w), pieces); }
   constexpr int gradient_slices(int pieces) const { return ceil_div(pieces_of(window, conv.q), pieces); }
-  constexpr int slices(int pieces) const {  // of a stage
+  constexpr int slices(int pieces) const {  // slices of a stage
     return input_slices(pieces) + tile_rows() / kBlock * gradient_slices(pieces);
   }
   static constexpr int slice_bytes(int pieces) { return kBlock * 2 * kPiece * pieces; }
@@ -329,7 +329,7 @@ struct WeightGradientHalfSm90 {
   static constexpr int kMostAdded = 4096, kLeastAddBlocks = 512;
   constexpr int most_sharers() const {
     return ceil_div(sharers(), greater(split_tiles(), 1)) + 1;
-  }  // of a tile
+  }  // sharers of a tile
   constexpr int adders() const {
     int some = 1;
     while (some < kMostAdders && some * kPlacesOfThread < most_sharers()) some *= 2;

@@ -175,7 +175,7 @@ __device__ void load_anywhere(const unsigned short* __restrict__ x, const unsign
   };
   const auto load_gradient = [](unsigned(&words)[4], const unsigned short* __restrict__ from, int pixel,
                                 int filter) {
-    constexpr int kPixels = a.z * a.p * a.q;  // of an image
+    constexpr int kPixels = a.z * a.p * a.q;  // pixels of an image
     if constexpr (config.planes)
       load_eight(words, from, (1LL * (pixel / kPixels) * a.k + filter) * kPixels + pixel % kPixels, kPixels,
                  a.k - filter);
@@ -193,7 +193,7 @@ __device__ void load_anywhere(const unsigned short* __restrict__ x, const unsign
 #pragma unroll 1
       for (int i = thread; i < config.stage_bytes() / 16; i += 128) {
         const bool of_x = 16 * i < config.input_bytes();
-        constexpr int kInputPieces = config.window > 0 ? config.input_row_bytes() / 16 : 8;  // of a row
+        constexpr int kInputPieces = config.window > 0 ? config.input_row_bytes() / 16 : 8;  // a row's pieces
         const int pieces = of_x ? kInputPieces : 8, piece = i % pieces;
         const int at_row = (i - (of_x ? 0 : config.input_bytes() / 16)) / pieces;
         unsigned words[4] = {0, 0, 0, 0};

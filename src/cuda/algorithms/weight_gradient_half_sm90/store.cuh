@@ -19,10 +19,10 @@ __device__ __forceinline__ bool store_whole(const Sums<config>& sums, void* __re
                                             int tile, int first_row, int column_group, int dw_last) {
   constexpr ConvExtents a = config.conv;
   constexpr int kTaps = config.window_taps(), kBlock = config.block_channels();
-  constexpr int kPieces = kBlock * kTaps / 8;  // of 16 bytes
+  constexpr int kPieces = kBlock * kTaps / 8;  // pieces of 16 bytes
   constexpr unsigned kThreads = 32 * config.column_groups;
   const int warp = static_cast<int>(threadIdx.x) / 32 % 4, lane = static_cast<int>(threadIdx.x) % 32;
-  const int group = first_row / config.consumer_rows() * 4 + warp;  // of warps that have the same filters
+  const int group = first_row / config.consumer_rows() * 4 + warp;  // warps that have the same filters
   const unsigned staged = smem + config.smem().staged + group * config.staged_bytes();
   const unsigned row_of_mine = staged + lane / 4 * config.staged_row_bytes();
   const int first_channel = config.window_channel(tile);
@@ -31,7 +31,7 @@ __device__ __forceinline__ bool store_whole(const Sums<config>& sums, void* __re
   bool is_nan = false;
 #pragma unroll
   for (int half = 0; half < 2 * config.row_blocks; ++half) {
-    ptx::bar_sync(1 + group, kThreads);  // what was here before is stored
+    ptx::bar_sync(1 + group, kThreads);  // waits until the sums that were staged before are stored
     const auto put = [&](auto channel_step, auto tap_step) {
       const unsigned mine =
           row_of_mine + 2 * (lane % 4 * 2 * channel_step.value + column_group * a.s * tap_step.value);

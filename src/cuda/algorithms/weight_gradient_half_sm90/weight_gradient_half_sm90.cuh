@@ -47,7 +47,7 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, RowSums<config>& ro
       (smem + kAt.stages + config.columns_at(column_group)) / 16, config.column_step() / 16);
   const unsigned long long ones = ptx::wgmma_descriptor_turned((smem + kAt.ones) / 16, kStep);
   const bool first_lane = threadIdx.x % 32 == 0;
-  unsigned empty = ring.barrier(smem + kAt.empty);  // of stages that the products before read
+  unsigned empty = ring.barrier(smem + kAt.empty);  // barrier of the stage that the products before read
 #pragma unroll 1
   for (int step = 0; step < count; ++step) {
     ring.wait_full(smem + kAt.full);

@@ -38,7 +38,7 @@ struct WeightGradientPlanesSm80 {
   // ---- A chunk: 128 bytes of pixels of an image's planes, beyond whose ends are zeros ----
   static constexpr int kRowBytes = 128;
   constexpr int size() const { return size_of(conv.x_type); }
-  constexpr int pixels() const { return kRowBytes / size(); }  // of a chunk
+  constexpr int pixels() const { return kRowBytes / size(); }  // pixels of a chunk
   constexpr int plane() const { return conv.p * conv.q; }
   constexpr int plane_chunks() const { return ceil_div(plane(), pixels()); }
   constexpr long long chunks() const { return 1LL * conv.n * plane_chunks(); }
@@ -55,8 +55,8 @@ struct WeightGradientPlanesSm80 {
   constexpr int tiles() const { return row_tiles() * column_tiles(); }
   constexpr long long all_blocks() const { return 1LL * tiles() * split; }
   constexpr int threads() const { return 32 * warps_m * warps_n; }
-  constexpr int sixteens() const { return filters / (16 * warps_m); }  // of filters of a warp
-  constexpr int eights() const { return channels / (8 * warps_n); }    // of channels of a warp
+  constexpr int sixteens() const { return filters / (16 * warps_m); }  // sixteens of a warp's filters
+  constexpr int eights() const { return channels / (8 * warps_n); }    // eights of a warp's channels
   constexpr int sums() const { return 4 * sixteens() * eights(); }
   constexpr long long first_chunk(int rank) const { return chunks() * rank / split; }
 

@@ -55,7 +55,7 @@ struct WeightGradientSm80 {
   constexpr int unit_stride() const { return conv.stride_w / unit_pixels(); }  // from output to output
   constexpr int unit_dilation() const { return pairs() ? 1 : conv.dilation_w; }
   constexpr int row_taps() const { return ceil_div(conv.s, unit_pixels()); }  // units that an output meets
-  constexpr int units() const {  // of a tile's row, in as many phases as an output is units wide
+  constexpr int units() const {  // units of a tile's row, in unit_stride() phases
     return (columns - 1) * unit_stride() + (row_taps() - 1) * unit_dilation() + 1;
   }
   constexpr int phase_units() const { return ceil_div(units(), unit_stride()); }
@@ -115,7 +115,7 @@ struct WeightGradientSm80 {
   constexpr int chunks() const { return filter_chunks() * octet_chunks(); }
   constexpr long long all_blocks() const { return 1LL * chunks() * split; }
   constexpr long long turns() const { return ceil_div(tiles(), static_cast<long long>(split)); }
-  constexpr int products() const { return rows * columns / 16; }  // of 16 pixels
+  constexpr int products() const { return rows * columns / 16; }  // products of 16 pixels
 
   // ---- Shared memory of a stage: x, [row][unit][channels]; dy, [pixel][filter]. Pixels are an odd number of
   // 16 bytes apart, so that eight of them are in different banks ----
@@ -144,7 +144,7 @@ struct WeightGradientSm80 {
     const int filter = first_filter(filter_chunk) + 16 * sixteen + lane / 4 + i / 2 * 8;
     if (filter >= end_filter(filter_chunk)) return -1;
     const int column = lane % 4 * 2 + i % 2;
-    if (eight == eights())  // of every column the same
+    if (eight == eights())  // sums of the bias: every column has the same
       return column == 0 && o == 0 && r == 0 && octet_chunk == 0 ? conv.weights() + filter : -1;
     const int octet = eight % warp_octets(), unit = eight / warp_octets() % row_taps();
     const int row = eight / warp_octets() / row_taps() * warps_r + r;

@@ -1,6 +1,6 @@
 // Gradients of weights in half precision, channels last, for tensor cores of compute capability 8.0 and up:
-// of groups of few channels, and of first layers. A product of filters (rows) with channels at all taps
-// (columns), whose sums go over the pixels of dy.
+// the weights of groups of few channels, and of first layers. A product of filters (rows) with channels at
+// all taps (columns), whose sums go over the pixels of dy.
 //
 //   dy  cp.async --> stage  [pixel][filter]                ldmatrix.trans: 16 pixels of 16 filters
 //   x   cp.async --> stage  [row][unit][channels], once    ldmatrix.trans: 16 pixels of 8 channels, from
@@ -61,7 +61,7 @@ struct Warp {
   }
   // The products of a stage.
   __device__ __forceinline__ void add(unsigned stage) {
-    constexpr int kRowEights = config.columns / 8;  // of pixels
+    constexpr int kRowEights = config.columns / 8;  // eights of pixels in a row
     const bool second = lane >= 16;
 #pragma unroll 2
     for (int product = 0; product < config.products(); ++product) {

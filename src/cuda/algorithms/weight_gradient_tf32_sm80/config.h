@@ -40,8 +40,8 @@ struct WeightGradientTf32Sm80 {
   static constexpr int kMostSplit = 65535, kMostSums = 152, kMostTaps = 64;
   constexpr bool asks_alignment() const { return gradient_words() > 1 || input_words() > 1; }
 
-  // ---- What is copied at once, in words: channels of a pixel, or columns of a row in NCHW. There x begins
-  // some columns before what a tile meets, at a multiple of four ----
+  // ---- Words of a copy: channels of a pixel, or columns of a row in NCHW. There x begins some columns
+  // before those that a tile meets, at a multiple of four ----
   constexpr int gradient_words() const { return aligned && (conv.nhwc ? conv.k : conv.q) % 4 == 0 ? 4 : 1; }
   constexpr int input_words() const { return aligned && (conv.nhwc ? conv.c : conv.w) % 4 == 0 ? 4 : 1; }
   constexpr int early() const { return !conv.nhwc && input_words() == 4 ? (4 - conv.pad_left % 4) % 4 : 0; }
@@ -54,7 +54,7 @@ struct WeightGradientTf32Sm80 {
   constexpr int column_chunks() const { return ceil_div(conv.c, 8 * octets); }
   constexpr int chunks() const { return row_chunks() * column_chunks(); }
   constexpr long long all_blocks() const { return 1LL * chunks() * split; }
-  constexpr int products() const { return rows * columns / 8; }  // of 8 pixels of a row
+  constexpr int products() const { return rows * columns / 8; }  // products of 8 pixels of a row
   constexpr int input_rows() const { return (rows - 1) * conv.stride_h + (conv.r - 1) * conv.dilation_h + 1; }
   constexpr int input_columns() const {
     return early() + (columns - 1) * conv.stride_w + (conv.s - 1) * conv.dilation_w + 1;

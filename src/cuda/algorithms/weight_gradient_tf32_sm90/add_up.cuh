@@ -30,7 +30,7 @@ __device__ void add_up(const float* __restrict__ partial, const void* __restrict
   float* const sums = parts + kPartWords;
   const int block = static_cast<int>(blockIdx.x);
   const int tile = block / (kParts * kFilterParts), row = block / kParts % kFilterParts * kFilters;
-  const int channel_at = block % kParts * kChannels;  // of the tile
+  const int channel_at = block % kParts * kChannels;  // channels of the tile before this block's
   const int first_filter = tile / config.column_tiles() * config.tile_rows() + row;
   const int first_channel = tile % config.column_tiles() * config.tile_channels() + channel_at;
   const int thread = static_cast<int>(threadIdx.x), adder = thread / kAtOnce, mine = thread % kAtOnce;

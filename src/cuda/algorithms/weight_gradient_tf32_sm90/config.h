@@ -41,7 +41,7 @@ struct WeightGradientTf32Sm90 {
   constexpr int consumers() const { return filter_groups * conv.r; }
   constexpr int consumer_rows() const { return kBlock * row_blocks; }
   constexpr int tile_rows() const { return filter_groups * consumer_rows(); }
-  constexpr int row_columns() const { return channel_blocks * conv.s * kBlock; }  // of a consumer
+  constexpr int row_columns() const { return channel_blocks * conv.s * kBlock; }  // columns of a consumer
   constexpr int tile_columns() const { return conv.r * row_columns(); }
   constexpr int tile_channels() const { return channel_blocks * kBlock; }
   constexpr int sums() const { return row_blocks * row_columns() / 2; }  // registers of a thread
@@ -65,7 +65,7 @@ struct WeightGradientTf32Sm90 {
   constexpr long long all_pixels() const { return 1LL * conv.n * conv.p * conv.q; }
   constexpr bool flat_batch() const { return flat() && !planes; }
   constexpr bool flat_planes() const { return flat() && planes; }
-  constexpr int height() const { return flat_planes() ? 1 : conv.p; }  // of y
+  constexpr int height() const { return flat_planes() ? 1 : conv.p; }  // rows of y
   constexpr int width() const { return flat_planes() ? conv.p * conv.q : conv.q; }
   constexpr int input_height() const { return flat_planes() ? 1 : conv.h; }
   constexpr int input_width() const { return flat_planes() ? conv.h * conv.w : conv.w; }
@@ -77,14 +77,14 @@ struct WeightGradientTf32Sm90 {
   }
   constexpr long long chunks() const { return 1LL * images() * bands() * sides(); }
   struct Place {
-    int image, row, column;  // of the first pixel of y
+    int image, row, column;  // the first pixel's, in y
   };
   constexpr Place place_of(int chunk) const {
     const int rest = chunk / sides();
     return {rest / bands(), rest % bands() * rows, chunk % sides() * columns};
   }
   constexpr int positions() const { return rows * columns; }
-  constexpr int row_fours() const { return columns / 4; }  // of four pixels
+  constexpr int row_fours() const { return columns / 4; }  // fours of pixels in a row
   constexpr int input_rows() const { return (rows - 1) * conv.stride_h + (conv.r - 1) * conv.dilation_h + 1; }
   constexpr int input_columns() const {
     return (columns - 1) * conv.stride_w + (conv.s - 1) * conv.dilation_w + 1;
@@ -107,16 +107,16 @@ struct WeightGradientTf32Sm90 {
         if (s * conv.dilation_w + i * conv.stride_w == column) return true;
     return false;
   }
-  constexpr int place_of_row(int row) const {  // of x, of a stage
+  constexpr int place_of_row(int row) const {  // place in a stage of a row of x
     int place = row / conv.stride_h;
     for (int i = 0; i < row % conv.stride_h; ++i) place += ceil_div(input_rows() - i, conv.stride_h);
     return place;
   }
 
-  // ---- Slices, some rows of dy or x as they lie, are what TMA brings. In NCHW they are boxes of channels:
-  // of 8 columns of a row of dy, and of 16 of x from a multiple of four on; or of 32 of both where taps are
-  // one. TMA exchanges pieces of lines of 32, 64 and 128 bytes ----
-  constexpr int slice_channels() const { return flat() ? 64 : 32; }  // of x
+  // ---- Slices, some rows of dy or x as they lie, are what TMA brings. In NCHW they are boxes of channels by
+  // 8 columns of a row of dy, and by 16 of x from a multiple of four on; or by 32 of both where the filter
+  // has one tap. TMA exchanges pieces of lines of 32, 64 and 128 bytes ----
+  constexpr int slice_channels() const { return flat() ? 64 : 32; }  // channels of a slice of x
   constexpr int plane_columns() const { return flat() ? 32 : 8; }
   constexpr int plane_input_columns() const { return flat() ? 32 : 16; }
   constexpr int early() const { return round_up(conv.pad_left, 4) - conv.pad_left; }
@@ -213,7 +213,7 @@ struct WeightGradientTf32Sm90 {
   constexpr long long add_blocks() const {
     return 1LL * tiles() * (tile_channels() / added_channels()) * (tile_rows() / added_filters());
   }
-  static constexpr int kBiasFilters = 32;  // of a block, by so many shares
+  static constexpr int kBiasFilters = 32;  // filters whose biases a block adds up
   constexpr long long behind_blocks() const {
     const long long of_biases = bias ? ceil_div(conv.k, kBiasFilters) : 0;
     return of_biases > add_blocks() ? of_biases : add_blocks();

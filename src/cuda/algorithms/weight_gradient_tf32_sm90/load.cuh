@@ -170,7 +170,7 @@ __device__ __forceinline__ void transpose_slices(const Maps& maps, const float* 
                                                  const float* __restrict__ dy, float* __restrict__ partial,
                                                  unsigned smem, int warp) {
   constexpr auto kAt = config.smem();
-  constexpr int kAhead = config.slice_places() - 2;  // what the others still read is not waited for
+  constexpr int kAhead = config.slice_places() - 2;  // leaves two places to slices that are still read
   const int lane = static_cast<int>(threadIdx.x) % 32;
   Asking<config> asking{maps, smem, warp};
   const Part<config> part;

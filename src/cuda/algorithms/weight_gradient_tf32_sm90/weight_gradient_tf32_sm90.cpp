@@ -19,7 +19,7 @@
 namespace convtune::cuda {
 namespace {
 
-constexpr int kLeastChannels = 16;  // of x and of dy: others leave most of a block of 64 idle
+constexpr int kLeastChannels = 16;  // channels of x and of dy: fewer leave most of a block of 64 idle
 
 // A block's chunks of pixels.
 TileWork work_of(const WeightGradientTf32Sm90& a) {

@@ -46,7 +46,7 @@ __device__ __forceinline__ void consume(float* __restrict__ partial, unsigned sm
   const int count = part.chunks();
   Ring<config.stages> ring;
   float sums[config.row_blocks][config.row_columns() / 2];
-  unsigned empty = ring.barrier(smem + kAt.empty);  // of stages that the products before read
+  unsigned empty = ring.barrier(smem + kAt.empty);  // barrier of the stage that the products before read
 #pragma unroll 1
   for (int step = 0; step < count; ++step) {
     ring.wait_full(smem + kAt.full);

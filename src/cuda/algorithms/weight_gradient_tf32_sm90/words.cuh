@@ -19,7 +19,7 @@ struct Words {
   static constexpr ConvExtents a = config.conv;
   const float *x, *dy;
   int first_filter, first_channel;
-  WeightGradientTf32Sm90::Place at;  // of the stage
+  WeightGradientTf32Sm90::Place at;  // place of the stage
 
   // A word of a filter, or channel, by the row and column of the stage; `slice`: where its rows begin.
   __device__ __forceinline__ unsigned gradient(unsigned slice, int first_row, int row, int column,
