@@ -34,7 +34,7 @@ double turns(int threads) {
 
 // ---- Copying -----------------------------------------------------------------------------------
 
-// What is copied between two looks at the clock.
+// Bytes that are copied between two looks at the clock.
 constexpr int64_t kPiece = 1 << 20;
 
 // In steps below the size from which the C library's memcpy takes to non-temporal stores by itself.
@@ -86,7 +86,7 @@ CopyBuffers copy_buffers(int threads, Backend& on) {
 // set aside for a moment does not spoil the windows of the others.
 double measure_flops_per_second(int threads) {
   constexpr double kSeconds = 0.15;
-  constexpr int64_t kRounds = 20'000;  // of 4 cycles or more: a window is a fraction of a time slice
+  constexpr int64_t kRounds = 20'000;  // rounds of 4 cycles or more: a window is a fraction of a time slice
   const MultiplyAddKernel& kernel = multiply_add_kernel(widest_vector_bits(backend().info()));
   struct alignas(64) Measured {
     double best = 1e300;

@@ -6,11 +6,11 @@
 namespace convtune::cpu {
 
 struct MultiplyAddKernel {
-  int flops;                          // of one round
+  int flops;                          // operations of one round
   float (*run)(std::int64_t rounds);  // what it answers only keeps the work from being left out
 };
 
-// That of vectors of so many bits; one float at a time where there are none.
+// The kernel for vectors of `vector_bits` bits; one float at a time where there are none.
 const MultiplyAddKernel& multiply_add_kernel(int vector_bits);
 
 }  // namespace convtune::cpu

@@ -1,4 +1,4 @@
-// What of a layer stays in a CPU's caches, where the layer before left it and the next one finds it
+// Tells what of a layer stays in a CPU's caches, where the layer before left it and the next one finds it
 // (docs/decisions/0083). Plain arithmetic: what measures and what estimates must agree.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace convtune::cpu {
 
-constexpr std::int64_t kCacheLineBytes = 64;  // of every cache
+constexpr std::int64_t kCacheLineBytes = 64;  // line of every cache
 
 // A core's first and second cache; what most have, where the system does not say.
 constexpr std::int64_t kDefaultL1Bytes = 32 * 1024;
@@ -21,15 +21,15 @@ inline std::int64_t l2_bytes_of(const DeviceInfo& info) {
   return info.l2_bytes > 0 ? info.l2_bytes : 512 * 1024;
 }
 
-// Whether tensors of so many bytes stay: in half of the last cache, and in 16 MiB at most, since a virtual
-// machine reports the cache of a whole server.
+// True where tensors of `bytes` bytes stay cached: in half of the last cache, and in 16 MiB at most, since a
+// virtual machine reports the cache of a whole server.
 inline bool caches_keep(double bytes, const DeviceInfo& info) {
   constexpr double kMost = 16.0 * 1024 * 1024;
   const double last = static_cast<double>(std::max(info.l3_bytes, l2_bytes_of(info) * info.units));
   return bytes <= std::min(last / 2, kMost);
 }
 
-// The same of a problem's inputs and outputs. Weights are a layer's own.
+// True where a problem's inputs and outputs stay cached. Weights are a layer's own.
 inline bool caches_keep(const ConvProblem& a, const DeviceInfo& info) {
   const double outputs = static_cast<double>(size_of(a.dtype.y)) * static_cast<double>(a.output_elements());
   const double inputs = static_cast<double>(size_of(a.dtype.x)) * static_cast<double>(a.input_elements());

@@ -100,7 +100,7 @@ SignalsHeld::SignalsHeld(int threads) {
   for (const int error : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT})
     sigdelset(&waiting, error);
   pthread_sigmask(SIG_BLOCK, &waiting, &before_);
-  thread_local int held = 1;  // of this thread's team
+  thread_local int held = 1;  // threads of this thread's team
   if (threads <= held) return;
   held = threads;
 #pragma omp parallel num_threads(threads)

@@ -11,9 +11,9 @@ namespace convtune::cpu {
 // How many threads OMP_NUM_THREADS or omp_set_num_threads() asks for, else how many processors there are.
 int openmp_threads();
 
-// How large a team of this thread's is that has so many threads, or as many as the system lets it start:
-// where one cannot be started, libgomp ends the process. Asked before every region; the answer is known where
-// the team was as large before.
+// Size of this thread's team where it is asked for `threads` threads: as many as the system lets it start,
+// since libgomp ends the process over one that it cannot start. Asked before every region; the answer is
+// known where the team was as large before.
 int openmp_team_of(int threads);
 
 // Calls member(context, i) on this thread's team, for i from 0 to members - 1 or to less, where the team's

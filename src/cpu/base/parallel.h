@@ -18,7 +18,7 @@ namespace convtune::cpu {
 void use_executor(const CpuExecutor* executor);
 bool uses_executor();
 
-// What a thread of parallel_tasks() takes its tasks from, in ascending order while it works on its own share.
+// Gives a thread of parallel_tasks() its tasks, in ascending order while it works on its own share.
 class TaskQueue {
  public:
   // A thread's share of the tasks: [next, end) are left.
@@ -29,7 +29,7 @@ class TaskQueue {
   // `own`: the share to begin with; the queue of share 0 gives out all that nobody else takes.
   TaskQueue(Share* shares, int count, int own) : shares_(shares), count_(count), own_(own) {}
 
-  // Whether there is another task, which is this thread's then.
+  // Takes the next task, which is this thread's then; false where none is left.
   bool next(std::int64_t& task) {
     if (at_ == end_ && !take()) return false;
     task = at_++;

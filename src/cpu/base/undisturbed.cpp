@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kMostTries = 5;
 constexpr double kMostSleepUs = 5e3, kEnoughUs = 50e3;
-constexpr double kLost = 0.1;  // of the threads' time
+constexpr double kLost = 0.1;  // share of the threads' time
 
 }  // namespace
 

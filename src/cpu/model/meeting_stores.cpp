@@ -19,7 +19,7 @@ namespace {
 constexpr int kTaps = 27, kPlanes = 6, kVectors = 2;
 constexpr std::int64_t kLineFloats = kCacheLineBytes / static_cast<std::int64_t>(sizeof(float)),
                        kPageFloats = 1024;
-constexpr std::int64_t kTiles = 256;                       // of one row of each plane
+constexpr std::int64_t kTiles = 256;                       // tiles, of one row of each plane
 constexpr std::int64_t kPlane = 4 * kPageFloats;           // floats, of the tiles' lines
 constexpr std::int64_t kApart = kPlane + 8 * kLineFloats;  // lines of all planes at other places
 

@@ -18,7 +18,7 @@ struct TaskGrid {
 
   // The work of the first `count` tasks, in outputs.
   double work(std::int64_t count) const {
-    if (tasks() == 0) return 0;  // of an empty batch
+    if (tasks() == 0) return 0;  // an empty batch has none
     const std::int64_t of_filters = tiles(filters, task_filters),
                        of_plane = tiles(rows, tile_rows) * of_row();
     const std::int64_t plane = count / of_plane, row = count % of_plane / of_row();

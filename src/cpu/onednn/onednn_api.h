@@ -82,8 +82,8 @@ struct OnednnFunctions {
                                          const OnednnExecArgument*) = nullptr;
   OnednnStatus (*dnnl_primitive_destroy)(OnednnObject) = nullptr;
 
-  // The same functions with other arguments, and others. In version 2 descriptors are structs of the
-  // caller's.
+  // Functions that take other arguments in one version, or are in one alone. In version 2 descriptors are
+  // structs of the caller's.
   struct Version2 {
     OnednnStatus (*append_eltwise)(OnednnObject post_ops, float scale, int algorithm, float alpha,
                                    float beta) = nullptr;
@@ -126,7 +126,7 @@ struct OnednnFunctions {
   } v3;
 };
 
-// Whether a oneDNN 2 or 3 on our OpenMP was found, looked for once in a process: the file that
+// Tells whether a oneDNN 2 or 3 on our OpenMP was found, looked for once in a process: the file that
 // CONVTUNE_ONEDNN names; else version 3, then 2, each as base/library.h says. The reason says what was tried,
 // and what to do.
 const Support& onednn_found();

@@ -17,7 +17,7 @@ struct OnednnConfig {
 //
 // Descriptors of the tensors as they lie in memory by the problem's layout.
 OnednnDesc onednn_input(const ConvProblem&);
-OnednnDesc onednn_output(const ConvProblem&);  // of the residual too
+OnednnDesc onednn_output(const ConvProblem&);  // the residual's, too
 OnednnDesc onednn_weights(const ConvProblem&);
 OnednnDesc onednn_bias(const ConvProblem&);  // none where there is no bias
 

@@ -29,7 +29,7 @@ struct Steps {
   Conversion convert_input, convert_residual, convert_output;
 };
 
-// What the steps read and write.
+// Arguments of the steps: what each of them reads and writes.
 struct StepArguments {
   OnednnArguments convert_input, convert_residual, convolve, convert_output;
 };
@@ -41,8 +41,8 @@ struct Workspace {
   OnednnMemory input, added, output;  // as oneDNN has them: the same objects where that is as they lie
   const void* packed = nullptr;       // what weights and bias are set to
   StepArguments arguments;
-  std::vector<unsigned char> kept_residual;  // of a run whose residual is y itself
-  // The same on one thread, from the first time on that the team was late.
+  std::vector<unsigned char> kept_residual;  // copy of a residual that is y itself
+  // Steps on one thread, from the first time on that the team was late.
   std::unique_ptr<Steps> alone;
   StepArguments alone_arguments;
   bool never_alone = false;  // oneDNN has no way of one thread for tensors that lie so

@@ -12,7 +12,8 @@ struct Axis {
 
   bool window_is_longer() const { return (filter - 1) * dilation >= size; }
   bool windows_may_step_over() const { return filter > 1 && dilation > size; }
-  // Of taps no farther apart than the image is long, the first window or the last.
+  // True where the first window or the last sees nothing, and where taps are farther apart than the image is
+  // long.
   bool some_window_sees_nothing() const {
     if (windows_may_step_over()) return true;
     return (filter - 1) * dilation < padding || (outputs - 1) * stride - padding >= size;
@@ -43,7 +44,7 @@ bool depthwise(const ConvProblem& a) {
   return a.groups > 1 && a.groups == a.c;
 }
 
-// Of one channel both layouts are the same.
+// Both layouts are the same where tensors have one channel.
 bool channels_last(const ConvProblem& a) {
   return a.layout == Layout::nhwc || (a.c == 1 && a.k == 1);
 }
@@ -73,8 +74,8 @@ constexpr Fault kFaults[] = {
      [](const ConvProblem& a) { return a.residual && a.stride_w > 2 && a.pad_left > 0; }, 2, 3},
     {"beside a residual, its depthwise kernels are wrong at the image's edge",
      [](const ConvProblem& a) { return a.residual && depthwise(a); }, 2, 3},
-    // Where its JIT kernels do not take a problem (wide padding, groups of few channels), its GEMM adds
-    // another pixel's: seen of 2.6.3 with AVX2.
+    // Its GEMM adds another pixel's where its JIT kernels do not take a problem (wide padding, groups of few
+    // channels): seen of 2.6.3 with AVX2.
     {"beside a residual, its kernels for channels last add another pixel's",
      [](const ConvProblem& a) { return a.residual && channels_last(a); }, 2, 3},
     // dnnl_primitive_create() of its AMX kernels reads a null pointer where outputs have nothing but bias and
@@ -88,11 +89,9 @@ constexpr Fault kFaults[] = {
               std::ranges::any_of(axes(a), &Axis::windows_may_step_over);
      },
      3, 4},
-    // Of 140,000 random problems on a processor with AMX five gradients of weights of 2.6.3 were wrong; in
-    // two
-    // sweeps of 20,000 its forward kernels (brgconv:avx512_core_amx_bf16) wrote behind memory whose size
-    // oneDNN
-    // itself had given, and read a null pointer.
+    // Five gradients of weights of 2.6.3 were wrong in 140,000 random problems on a processor with AMX; in
+    // two sweeps of 20,000 its forward kernels (brgconv:avx512_core_amx_bf16) wrote behind memory whose size
+    // oneDNN itself had given, and read a null pointer.
     {"its kernels for 16 bits damage the heap and are wrong; version 3 is asked", in_16_bits, 2, 3},
     // Its AVX-512 kernels sort x's columns by their remainder by the stride, in memory that they do not clear
     // where a remainder has no column (jit_trans_iw_ic_int16_t::transpose() of 0 rows; in 3.2, too).

@@ -1,5 +1,6 @@
-// What oneDNN answers wrongly, or ends the process over, by version: never asked, and refused in these words.
-// Found by random problems, of `convtune verify` and tests/unit/cpu/onednn_test.cpp.
+// Problems that oneDNN answers wrongly, or ends the process over, by version: it is never asked for them, and
+// they are refused in these words. Found by random problems, of `convtune verify` and
+// tests/unit/cpu/onednn_test.cpp.
 #pragma once
 
 #include <string>

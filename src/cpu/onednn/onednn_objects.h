@@ -49,8 +49,8 @@ class OnednnMemory {
   OnednnHandle memory_;
 };
 
-// What a convolution does beside multiplying. Scratch memory comes from the caller, so that one primitive may
-// run on several threads at once; products stay fp32 whatever the environment says.
+// Attributes of a convolution: what it does beside multiplying. Scratch memory comes from the caller, so that
+// one primitive may run on several threads at once; products stay fp32 whatever the environment says.
 class OnednnAttributes {
  public:
   OnednnAttributes();
@@ -62,7 +62,7 @@ class OnednnAttributes {
   OnednnHandle post_ops_, attributes_;
 };
 
-// What will run: its implementation is chosen, its code not yet made.
+// A primitive that will run: its implementation is chosen, its code not yet made.
 class OnednnPrimitiveDesc {
  public:
   OnednnPrimitiveDesc() = default;

@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::int64_t kLanes = 16;                  // elements looked at together, in whole vectors
 constexpr std::int64_t kBytesOfOneThread = 1 << 17;  // up to which others would cost more than they save
-constexpr float kMostAdded = std::numeric_limits<float>::max() / 4;  // of bias and residual
+constexpr float kMostAdded = std::numeric_limits<float>::max() / 4;  // bias and residual together
 
 // Leaky ReLU multiplies by its slope, and that keeps NaN; a slope of 0 is ReLU.
 bool hides_nan(const ConvProblem& a) {

@@ -23,10 +23,10 @@ struct OracleValue {
   double of_rounded_sum;  // `value`, where the sum is rounded to the output's type before the epilogue
 };
 
-// What a problem computes: y, dx, or dw with dbias behind it.
+// Shape of what a problem computes: y, dx, or dw with dbias behind it.
 struct ResultShape {
-  std::int64_t elements = 0;       // of the first tensor
-  std::int64_t bias_elements = 0;  // of dbias
+  std::int64_t elements = 0;       // y, dx or dw
+  std::int64_t bias_elements = 0;  // dbias
   DType type = DType::f32, bias_type = DType::f32;
   std::int64_t terms = 0;  // products of a sum, at most
 };

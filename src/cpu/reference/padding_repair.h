@@ -9,7 +9,7 @@
 
 namespace convtune::cpu {
 
-// Whether any of the values is infinite or NaN.
+// True where any of the values is infinite or NaN.
 bool any_non_finite(const float* values, std::int64_t count);
 
 // Recomputes, by the oracle, every output whose filter window reaches past the image.

@@ -102,7 +102,7 @@ class AmxExecutable final : public Executable {
     std::int64_t chunk = 0;             // its next
     std::int64_t every = 1, pause = 1;  // steps from chunk to chunk, and until the next one
     std::int64_t row = 0, col = 0;      // the next pixel: its row's offset in the window, and its column
-    std::array<std::int32_t, kAmxSums * kAmxPixels> offsets{};  // of the register tile's pixels in the window
+    std::array<std::int32_t, kAmxSums * kAmxPixels> offsets{};  // the register tile's pixels in the window
   };
   struct Task {
     const AmxExecutable& self;
@@ -113,8 +113,8 @@ class AmxExecutable final : public Executable {
     OutputTile tile;
     // They are stored during the next products: those take the processor's tiles, storing its vectors.
     Sums waiting;
-    std::int64_t parts = 0, stored = 0, each_step = 0;  // of what waits, parts that a step stores
-    int half = 0;                                       // of the two buffers of sums that are used in turns
+    std::int64_t parts = 0, stored = 0, each_step = 0;  // parts of `waiting`: all, stored, stored in a step
+    int half = 0;                                       // the buffer of sums in use: two take turns
     Gathering next;
   };
 
@@ -224,7 +224,7 @@ class AmxExecutable final : public Executable {
 
   FinishArgs finish_args(const Task& task, const OutputTile& tile, const FilterBlock& block) const {
     const AmxGeometry& g = geometry_;
-    const std::int64_t first = block.first * kAmxFilters;  // of the group's filters
+    const std::int64_t first = block.first * kAmxFilters;  // index among the group's filters
     return {.sums = nullptr,
             .sums_step = block.count * kAmxFilters,
             .pixels = 0,
@@ -321,7 +321,7 @@ class AmxExecutable final : public Executable {
   const TensorKernels& tensors_;
   const bool rounds_by_instruction_;
   const int threads_;
-  std::vector<std::int64_t> runs_;  // where each begins in the window, in bytes
+  std::vector<std::int64_t> runs_;  // offsets in the window at which runs begin, in bytes
   std::vector<FilterBlock> blocks_;
   std::vector<GatherVector> vectors_;
   const std::int64_t chunk_vectors_ = kAmxElements / (2 * tensors_.lanes);

@@ -63,7 +63,7 @@ struct AmxExtents : OutputTiles, FilterBlocks {
   // Steps in elements.
   std::int64_t row_step, col_step;  // input rows (columns) from one of the window's to the next
   AxisExtent rows_extent;
-  std::int64_t channels;  // of a group, an even number unless they are gathered
+  std::int64_t channels;  // channels of a group, an even number unless they are gathered
   std::int64_t position, row;
   std::int64_t pitch;  // positions of the window from one output row's to the next's
   std::int64_t window_cols;
@@ -92,7 +92,7 @@ struct AmxGeometry : AmxExtents {
   AmxGeometry(const ConvProblem& problem, const AmxConfig& config);
 
   AxisPhases rows_axis;
-  std::vector<std::int64_t> runs;  // where they begin in the window, in elements
+  std::vector<std::int64_t> runs;  // offsets in the window at which they begin, in elements
 };
 
 }  // namespace convtune::cpu

@@ -20,7 +20,7 @@ namespace convtune::cpu {
 namespace {
 
 constexpr std::int64_t kFewChannels = 4;
-constexpr std::size_t kVaried = 8;  // of a register tile's configs: those of which there are variants
+constexpr std::size_t kVaried = 8;  // configs of a register tile of which variants are made
 
 // Bytes of the second cache that a tile goes through: its window, staged or read as it lies. One far larger
 // than that cache has lost its purpose.
@@ -112,7 +112,7 @@ double estimate(const ConvProblem& problem, const DeviceInfo& info, const Direct
                           : &CpuCosts::direct_gathered,
              shared * windows * floats);
     work.add(&CpuCosts::direct_window_read, read);
-    // What shares the second cache with a window pushes part of it out, long before it is full.
+    // Other data in the second cache push part of a window out of it, long before it is full.
     const double held = costs.direct_window_of_l2;
     work.add(&CpuCosts::direct_window_far,
              read * std::clamp((4 * floats / target.l2_bytes - held) / (1 - held), 0.0, 1.0));
@@ -155,7 +155,7 @@ DirectConfig direct_smallest(const ConvProblem&, const DeviceInfo& info) {
 
 namespace {
 
-// Whether rows of x are windows as they lie: a tile is whole vectors, or more than a register tile.
+// True where rows of x may be windows as they lie: a tile is whole vectors, or longer than a register tile.
 bool may_stay(const ConvProblem& a, const DirectConfig& config, int lanes) {
   constexpr double kMostOffset = 0x1p31;
   const std::int64_t rows = std::clamp<std::int64_t>(config.rows, 1, a.h), last = (a.h - 1) % rows + 1;
@@ -168,7 +168,7 @@ bool may_stay(const ConvProblem& a, const DirectConfig& config, int lanes) {
          static_cast<double>(a.c / a.groups) * static_cast<double>(a.h * a.w) < kMostOffset;
 }
 
-// Whether the window may have a copy for each column of the filter.
+// True where the window may have a copy for each column of the filter.
 bool may_shift(const ConvProblem& a, const DirectConfig& config) {
   return a.layout == Layout::nchw && a.dtype.x == DType::f32 && a.stride_w == 1 && a.s > 1 &&
          config.flat == 1 && config.cols == 0;
@@ -232,7 +232,7 @@ std::vector<DirectConfig> direct_candidates(const ConvProblem& problem, const De
       // A tile far wider than the filters wastes most of itself.
       if (tile.rows > 1 && tile.rows >= 2 * k) continue;
       of_tile.clear();
-      // Where there are fewer tiles than threads, these share the filters.
+      // Threads share the filters where there are fewer tiles than threads.
       const std::int64_t share = ceil_div(ceil_div(k, tile.rows), info.units) * tile.rows;
       const auto may_share = [&](const DirectConfig& config) {
         const std::int64_t columns = config.cols == 0 ? 1 : (q - 1) / config.cols + 1;

@@ -14,7 +14,7 @@ Support direct_supports(const ConvProblem& problem, const DeviceInfo& info);
 DirectConfig direct_smallest(const ConvProblem& problem, const DeviceInfo& info);
 Support direct_accepts(const ConvProblem& problem, const DeviceInfo& info, const DirectConfig& config);
 
-// What a config is estimated to take, in core cycles over all threads.
+// Estimated time of a config, in core cycles over all threads.
 double direct_cycles(const ConvProblem& problem, const DeviceInfo& info, const DirectConfig& config);
 
 // Valid configs, by ascending estimate of their time. A few hundred.

@@ -93,7 +93,7 @@ class DirectExecutable final : public Executable {
   }
 
  private:
-  // Where pack() puts tap 0 of filter k of a group, and its bias.
+  // Offsets in the packed weights at which pack() puts tap 0 of filter k of a group, and its bias.
   std::int64_t packed_filter(std::int64_t group, std::int64_t k) const {
     return (group * geometry_.filter_blocks + k / config_.channels) * geometry_.packed_block +
            k % config_.channels;
@@ -124,7 +124,7 @@ class DirectExecutable final : public Executable {
                           tensors.y);
   }
 
-  // What is staged after a tile, by a thread whose tasks end before `end`.
+  // Returns what is staged after a tile, by a thread whose tasks end before `end`.
   WindowAhead window_ahead(const OutputTile& tile, std::int64_t end, const void* x) const {
     const DirectGeometry& g = geometry_;
     if (!fetches_ahead_ || g.col_tiles > 1 || (tile.index + 1) * g.filter_tasks >= end) return {};
@@ -135,7 +135,7 @@ class DirectExecutable final : public Executable {
     return {problem_, tile, g.tile(tile.index + 1), x, calls, g.taps};
   }
 
-  // Where x is read as it lies.
+  // Returns the tile's first input in x, where x is read as it lies.
   const float* inputs_of(const OutputTile& tile, const void* x) const {
     const std::int64_t channel = tile.image * problem_.c + tile.group * geometry_.group_channels;
     return static_cast<const float*>(x) + (channel * problem_.h + tile.row) * problem_.w;
@@ -280,7 +280,7 @@ class DirectExecutable final : public Executable {
       args.line = block.line;
       args.turn = block.turn;
       args.y_stride = plane;
-      args.y_channels = g.group_filters - first;  // of the register tile and behind it
+      args.y_channels = g.group_filters - first;  // channels from the register tile's first on
       args.skip = block.skip;
       args.count = block.outputs;
       args.bias = packed + packed_bias(tile.group, first);
@@ -354,7 +354,7 @@ class DirectExecutable final : public Executable {
 
   ConvProblem problem_;
   DirectConfig config_;
-  bool fetches_ahead_;  // of an image that the second cache does not keep
+  bool fetches_ahead_;  // true: x is larger than the second cache
   Epilogue epilogue_;
   const DirectKernels& kernels_;
   const TileShape& tile_;

@@ -54,7 +54,7 @@ DirectExtents::DirectExtents(const ConvProblem& problem, const DirectConfig& con
       rows_extent(problem.r, problem.stride_h, problem.dilation_h),
       cols_extent(words.s, words.stride_w, words.dilation_w) {
   if (config.staged == 2) cols_extent.phases = words.s, cols_extent.halo = 0;
-  // Where no register tile spans two rows, each begins at a whole vector, so that taps without an offset
+  // Rows begin at a whole vector where no register tile spans two of them, so that taps without an offset
   // within the row are loaded from whole lines of the cache.
   pitch = config.flat ? tile_cols + cols_extent.halo : round_up(tile_cols + cols_extent.halo, lanes);
   block = static_cast<std::int64_t>(config.vectors) * lanes;

@@ -1,5 +1,5 @@
-// Where everything lies inside the direct convolution: tiles of the output, the staged window of the
-// input that a tile reads, and the filter taps as offsets into that window. Plain arithmetic.
+// Layout of everything inside the direct convolution: tiles of the output, the staged window of the input
+// that a tile reads, and the filter taps as offsets into that window. Plain arithmetic.
 //
 // A position of a tile is row * pitch + column of an output pixel. The window keeps, for each input
 // channel, one plane a stride phase (rows h with the same h mod stride_h, columns likewise):
@@ -60,20 +60,20 @@ struct DirectConfig {
   }
 };
 
-// Where each tap has a copy of its own (staged=2), with a stride of 1: its phase is tap * dilation, its unit
-// 0.
+// Phases where each tap has a copy of its own (staged=2), with a stride of 1: a tap's phase is tap *
+// dilation, its unit 0.
 AxisPhases axis_copies(std::int64_t taps, std::int64_t dilation);
 
 // Output pixels that vectors run through without a gap: a tile's where flat, else a row of it.
 struct DirectLines {
-  std::int64_t count;   // of one image and group
+  std::int64_t count;   // lines of one image and group
   std::int64_t length;  // positions
   std::int64_t rows;    // output rows that one touches
 };
 
 // The problem whose elements are the words of this one's, of as many outputs.
 ConvProblem in_words(const ConvProblem& problem);
-// Whether it pairs channels: bf16 with a stride of 1.
+// True where its words are pairs of channels: bf16 with a stride of 1.
 bool pairs_channels(const ConvProblem& problem);
 
 // The numbers of a config without its list of taps: in no time, as ranking wants them.
@@ -99,7 +99,7 @@ struct DirectExtents : OutputTiles, FilterBlocks {
   bool straight;              // a register tile's outputs are contiguous: no buffer, no cutting into rows
   std::int64_t line_unit;     // vectors that no register tile of a line cuts (cpu/tile/line_blocks.h)
 
-  std::array<DirectLines, 4> lines;  // of full tiles and of those at the right and lower edges
+  std::array<DirectLines, 4> lines;  // lines of full tiles and of those at the right and lower edges
 
   // Vector multiply-adds that the kernel issues for the whole problem, padding and junk included,
   // times lanes: what the arithmetic bound of a config counts.
@@ -110,14 +110,14 @@ struct DirectGeometry : DirectExtents {
   DirectGeometry(const ConvProblem& problem, const DirectConfig& config, int lanes);
 
   AxisPhases rows_axis, cols_axis;
-  // Of every tap: where its word lies in the window, and which of an output channel's weights its lower and
-  // its upper half are; -1 where words have no upper half, or none that is multiplied.
+  // Taps: the offset of each one's word in the window, and which of an output channel's weights that word's
+  // lower and upper half are multiplied by; -1 where words have no upper half, or none that is multiplied.
   struct Halves {
     std::int64_t lower, upper;
   };
   std::vector<std::int32_t> tap_offsets;
   std::vector<Halves> tap_weights;
-  std::int64_t whole_taps;  // those before words whose upper half is not multiplied
+  std::int64_t whole_taps;  // taps before those whose word has an upper half that is not multiplied
 };
 
 }  // namespace convtune::cpu

@@ -155,7 +155,7 @@ class PairStaging {
   const ConvProblem& problem;
   const DirectGeometry& geometry;
   const DirectKernels& kernels;
-  std::int64_t elements, left;  // of a row: how many, and the input column of the first
+  std::int64_t elements, left;  // a row's: how many, and the input column of the first
   std::int64_t from, to;        // those that lie in the image
 };
 

@@ -13,7 +13,7 @@ namespace convtune::cpu {
 void stage_window(const ConvProblem& problem, const DirectGeometry& geometry, const DirectKernels& kernels,
                   const OutputTile& tile, const void* x, float* window);
 
-// What the next tile stages, fetched into a core's second cache while this one is computed, a few lines a
+// Fetches what the next tile stages into a core's second cache while this tile is computed, a few lines a
 // call: staging would wait for every line of an image that comes from farther away.
 class WindowAhead {
  public:

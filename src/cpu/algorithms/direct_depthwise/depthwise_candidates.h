@@ -12,7 +12,7 @@ namespace convtune::cpu {
 Support depthwise_supports(const ConvProblem& problem, const DeviceInfo& info);
 Support depthwise_accepts(const ConvProblem& problem, const DeviceInfo& info, const DepthwiseConfig& config);
 
-// What a config is estimated to take, in core cycles over all threads.
+// Estimated time of a config, in core cycles over all threads.
 double depthwise_cycles(const ConvProblem& problem, const DeviceInfo& info, const DepthwiseConfig& config);
 
 // Valid configs, by ascending estimate of their time.

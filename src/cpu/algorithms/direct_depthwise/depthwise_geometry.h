@@ -69,14 +69,14 @@ struct DepthwiseGeometry {
   }
 
   bool channels_last;
-  std::int64_t lanes, parts, step;              // of a vector; step: its channels
+  std::int64_t lanes, parts, step;              // lanes and parts of a vector; step: its channels
   std::int64_t group_channels, words, vectors;  // words: of a group
   std::int64_t filters, output_frames, output_rows, output_cols, filter_cols, frame_taps, taps;
   std::int64_t task_rows, row_tasks, task_cols, col_tasks;
   std::int64_t buffered_rows;  // channels first: at most, where strips are no whole lines; 0: none
   std::int64_t tasks;
   std::int64_t lined_floats;  // LinedPixels' memory of a thread; 0: vectors begin with pixels always
-  std::int64_t packed_bias, packed_flag;  // where they lie, in floats
+  std::int64_t packed_bias, packed_flag;  // offsets of the bias and the flag, in floats
   MemoryPlan memory;
 };
 

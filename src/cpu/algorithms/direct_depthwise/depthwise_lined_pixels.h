@@ -172,7 +172,7 @@ class LinedPixels {
   const std::int64_t cut_;
   const bool stream_;
   float* const weights_;
-  const float* packed_ = nullptr;  // what weights_ are of
+  const float* packed_ = nullptr;  // packed weights that weights_ were made of
   // Vectors of lines whose two parts are computed apart: those that begin a pixel, and those that end one.
   T *const first_channels_, *const last_channels_;
   T* const waiting_;        // a row's last channels

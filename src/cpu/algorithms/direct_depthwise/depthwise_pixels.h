@@ -75,7 +75,7 @@ class DepthwisePixels {
 
   void compute(const DepthwiseTask<T>& task, LineBuffer<T>& lines) const {
     const bool begins_line = reinterpret_cast<std::uintptr_t>(task.y) % kCacheLineBytes == 0;
-    const bool buffered = config_.stream != 0 && !begins_line;  // what follows each other is whole pixels
+    const bool buffered = config_.stream != 0 && !begins_line;  // whole pixels follow each other then
     const std::int64_t vectors = geometry_.vectors,
                        together = config_.vectors == 0 || buffered ? vectors : config_.vectors;
     for (std::int64_t first = 0; first < vectors; first += together)
@@ -166,7 +166,7 @@ class DepthwisePixels {
   const ConvProblem& problem_;
   const DepthwiseConfig& config_;
   const DepthwiseGeometry& geometry_;
-  const bool fetches_ahead_;           // of images that the second cache does not keep
+  const bool fetches_ahead_;           // true: the second cache does not keep an image
   std::vector<std::int32_t> shuffle_;  // words of lanes (PixelArgs)
 };
 

@@ -69,7 +69,7 @@ class DepthwiseExecutable final : public Executable {
     parallel_tasks(threads_, geometry_.tasks, [&](TaskQueue& tasks) {
       const DepthwiseGeometry& g = geometry_;
       thread_local Scratch scratch;
-      float* const memory = scratch.reserve(g.memory);  // of lines or of lined
+      float* const memory = scratch.reserve(g.memory);  // room for `lines` or `lined`
       const TensorKernels& kernels = *tensor_kernels(config_.vector_bits);
       LineBuffer<T> lines(kernels, memory);
       std::optional<LinedPixels<T>> lined;
@@ -129,7 +129,7 @@ class DepthwiseExecutable final : public Executable {
         for (std::int64_t lane = 0; lane < g.lanes; ++lane) visit(g.channel(vector, part, lane));
     };
     for (std::int64_t vector = 0; vector < g.vectors; ++vector) {
-      for (std::int64_t r = 0; r < problem_.t * problem_.r; ++r)  // of all frames
+      for (std::int64_t r = 0; r < problem_.t * problem_.r; ++r)  // rows of all frames
         for (std::int64_t word = 0; word < g.words; ++word)
           for (std::int64_t s = 0; s < problem_.s; ++s)
             each_lane(vector, [&](std::int64_t k) {

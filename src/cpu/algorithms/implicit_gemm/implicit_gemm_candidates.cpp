@@ -34,7 +34,7 @@ bool has_pairs(const ConvProblem& problem) {
   return problem.dtype.x == DType::bf16 && problem.dtype.w == DType::bf16;
 }
 
-// Whether words lie in x as the kernels read them, and no output reads past the image.
+// True where words lie in x as the kernels read them, and no output reads past the image.
 bool may_stay(const ConvProblem& a, const ImplicitGemmConfig& config) {
   const bool padded = a.pad_top != 0 || a.pad_bottom != 0 || a.pad_left != 0 || a.pad_right != 0;
   const bool words =
@@ -43,15 +43,15 @@ bool may_stay(const ConvProblem& a, const ImplicitGemmConfig& config) {
   return (a.layout == Layout::nhwc || planes) && !padded && words;
 }
 
-// Whether the columns and channels of a filter's row follow each other in x, or planes are read or a few
-// woven.
+// True where the columns and channels of a filter's row follow each other in x, where planes are read, or
+// where there are so few planes that they are woven.
 bool may_join(const ConvProblem& a, const ImplicitGemmConfig& config) {
   const bool few = a.c <= kFewPlanes && (config.bf16 != 0 || a.dtype.x == DType::f32);
   const bool planes = config.staged == 0 && config.bf16 == 0;
   return a.groups == 1 && a.dilation_w == 1 && (a.layout == Layout::nhwc || few || planes);
 }
 
-// Whether all pixels of an image follow each other in each plane as outputs do, which are read there.
+// True where all pixels of an image follow each other in each plane as outputs do, and are read there.
 bool may_be_side_by_side(const ConvProblem& problem) {
   const ImplicitGemmConfig all{.rows = static_cast<int>(problem.p()), .staged = 0, .joined = 1};
   return may_stay(problem, all) && may_join(problem, all) && reads_side_by_side(problem, all);

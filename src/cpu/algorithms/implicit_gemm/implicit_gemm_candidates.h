@@ -14,7 +14,7 @@ Support implicit_gemm_supports(const ConvProblem& problem, const DeviceInfo& inf
 Support implicit_gemm_accepts(const ConvProblem& problem, const DeviceInfo& info,
                               const ImplicitGemmConfig& config);
 
-// What a config is estimated to take, in core cycles over all threads.
+// Estimated time of a config, in core cycles over all threads.
 double implicit_gemm_cycles(const ConvProblem& problem, const DeviceInfo& info,
                             const ImplicitGemmConfig& config);
 

@@ -113,7 +113,7 @@ class ImplicitGemmExecutable final : public Executable {
     const Tensors& tensors;
     const float* weights;
     float *window, *sums;
-    std::int64_t *inputs, *outputs;  // of each pixel of the tile: its offset in the window, its index in y
+    std::int64_t *inputs, *outputs;  // pixels of the tile: offsets in the window, indices in y
     OutputTile tile;
   };
 
@@ -154,7 +154,7 @@ class ImplicitGemmExecutable final : public Executable {
   void place_pixels(const Task& task) const {
     const ImplicitGemmGeometry& g = geometry_;
     const OutputTile& tile = task.tile;
-    // Where x is read where it lies, offsets begin at the tile's own place in it.
+    // Offsets begin at the tile's own place in x where x is read as it lies.
     const bool staged = config_.staged != 0;
     const std::int64_t first_row = staged ? 0 : tile.row, first_col = staged ? 0 : tile.col;
     std::int64_t j = 0;
@@ -272,7 +272,7 @@ class ImplicitGemmExecutable final : public Executable {
 
   FinishArgs finish_args(const Task& task, const FilterBlock& block) const {
     const ImplicitGemmGeometry& g = geometry_;
-    const std::int64_t first = block.first * g.lanes;  // of the group's output channels
+    const std::int64_t first = block.first * g.lanes;  // index among the group's output channels
     return {.sums = task.sums,
             .sums_step = g.sums_step,
             .pixels = 0,

@@ -1,4 +1,4 @@
-// Where everything lies inside the implicit GEMM: tiles of the output, the window of the input that a tile
+// Layout of everything inside the implicit GEMM: tiles of the output, the window of the input that a tile
 // reads, blocks of output channels and passes over input channels. Plain arithmetic.
 //
 // A sum of the GEMM is over filter taps and input channels, counted in words (implicit_gemm_kernels.h).
@@ -49,10 +49,10 @@ struct ImplicitGemmConfig {
   }
 };
 
-// Whether the filter's rows are read in the planes of x.
+// True where the filter's rows are read in the planes of x.
 bool reads_planes(const ConvProblem& problem, const ImplicitGemmConfig& config);
 
-// Whether, besides, the pixels of a tile follow each other in a plane, and the filter has one column.
+// True where, besides, the pixels of a tile follow each other in a plane, and the filter has one column.
 bool reads_side_by_side(const ConvProblem& problem, const ImplicitGemmConfig& config);
 
 struct ImplicitGemmGeometry : OutputTiles, FilterBlocks {

@@ -178,7 +178,7 @@ class ChannelsFirst : public WinogradExecutable {
     for (std::int64_t i = 0; i < count; ++i) to.y[i * step] = values[i];
   }
 
-  std::vector<Offsets> offsets_;  // of channels in V, for each turn
+  std::vector<Offsets> offsets_;  // channels' offsets in V, for each turn
 
  protected:
   const ConvProblem volume_;
@@ -237,7 +237,7 @@ class Frames final : public ChannelsFirst {
     }
   }
 
-  std::int64_t shares_, share_frames_;  // of the frames of outputs
+  std::int64_t shares_, share_frames_;  // shares of the outputs' frames, and the frames of one
 };
 
 }  // namespace

@@ -126,7 +126,7 @@ class ChannelsLast final : public WinogradExecutable {
 
   static constexpr std::size_t kMostProducts = 36;
 
-  std::vector<std::int32_t> channel_offsets_;  // of a panel of weights
+  std::vector<std::int32_t> channel_offsets_;  // channels' offsets in a panel of weights
 };
 
 }  // namespace

@@ -24,7 +24,7 @@ class WinogradDecomposed : public WinogradExecutable {
   WinogradDecomposed(const ConvProblem& problem, const WinogradConfig& config, int threads);
 
  protected:
-  std::int64_t elements_;  // of x
+  std::int64_t elements_;  // elements of x
 
   // V is [block][product][part of a channel][tile of the block].
   float* block_of(float* memory, std::int64_t first) const {
@@ -56,7 +56,7 @@ class WinogradDecomposed : public WinogradExecutable {
                    std::int64_t width, const float* x, const float* packed, float* memory,
                    const Outputs<float>& outputs) const;
 
-  std::vector<WinogradMultiply> multiply_;  // of blocks of each width
+  std::vector<WinogradMultiply> multiply_;  // kernels for blocks of each width
   std::int64_t p_, q_;                      // the problem's, which are divisions
 };
 

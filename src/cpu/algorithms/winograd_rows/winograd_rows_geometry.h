@@ -50,7 +50,7 @@ struct WinogradRowsTask {
 struct WinogradRowsGeometry : FilterBlocks {
   WinogradRowsGeometry(const ConvProblem& problem, const WinogradRowsConfig& config, int lanes);
 
-  WinogradRowsTask task(std::int64_t index) const;  // those of the same rows stand one after the other
+  WinogradRowsTask task(std::int64_t index) const;  // tasks of the same rows follow each other
 
   // Problem, per group.
   std::int64_t groups, group_channels, output_rows, output_cols;
@@ -82,7 +82,7 @@ struct WinogradRowsGeometry : FilterBlocks {
   };
   std::vector<Tap> taps;
   std::vector<std::int32_t> offsets;
-  std::array<std::int64_t, 4> counts;  // of taps of each product, in that order
+  std::array<std::int64_t, 4> counts;  // taps of each product, in that order
 
   // Packed weights, in floats: [group][register tile][tap][output channel of the tile], then the bias in the
   // same padded order, then the weights as they came, then what bounds a sum (WinogradRows::pack()).
