@@ -155,7 +155,7 @@ class PackCache:
         self, w: Any, bias: Any, seen: tuple[Seen, Seen | None], convolution: Any, stream: int, memory: Any, pointer: int
     ) -> Packed:
         """`seen`: of weight and bias before packing, so that a change meanwhile is seen by the next call. `memory`:
-        what must live as long as `pointer` is used."""
+        the object that must live as long as `pointer` is used."""
         number, every = id(w), self._of
         of = every.get(number)
         if of is None or of[0]() is not w:
@@ -167,7 +167,7 @@ class PackCache:
 
             of = every[number] = (weakref.ref(w, drop), {})
             _shrink(every, self.weights)
-        for order, entry in list(of[1].items()):  # of what the weight was: memory that nobody reads any more
+        for order, entry in list(of[1].items()):  # packs of what the weight was: memory that nobody reads any more
             if not entry.of_w.holds_for(w):
                 of[1].pop(order, None)
         kept = of[1][id(bias), _order(convolution), stream] = Packed(bias, seen, convolution, memory, pointer)

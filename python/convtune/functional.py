@@ -58,7 +58,7 @@ def plan(
     kernel may be compiled. `device`: "cpu", "cuda:0", a Device, a torch.device; None: the best there is, or where the
     arrays are.
 
-    What was planned before is returned again; `Convolution(problem, ...)` plans anew, and takes an algorithm.
+    A problem planned before gets the same Convolution again; `Convolution(problem, ...)` plans anew, and takes an algorithm.
     """
     device = None if device is None else str(device)
     if isinstance(problem, (Problem, str)):
@@ -206,8 +206,8 @@ def conv2d(
     `rounding` of half precision: None or "once", at the end; "eager": after each of sum, bias, residual and activation, as
     frameworks do that run them one by one (of PyTorch's tensors: where PyTorch itself does, docs/pytorch.md).
 
-    What no kernel here is for runs on `reference`, right and slow, as `plan` says of it; with PyTorch's tensors it is
-    PyTorch's own convolution that runs then. Those may be of any type, and without a batch: convtune.torch.conv2d.
+    Problems that no kernel is for run on `reference`, right and slow, as `plan` says of them; for PyTorch's tensors
+    PyTorch's own convolution runs then. These tensors may be of any type, and without a batch: convtune.torch.conv2d.
 
     The first call for a problem plans it (on a GPU: may compile a kernel); `tune` searches for the fastest way, once
     and for all. On a GPU the work is queued on the current stream and nothing waits. Weights are packed in every

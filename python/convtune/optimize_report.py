@@ -72,7 +72,7 @@ class OptimizeReport:
     notes: list[str] = field(default_factory=list)
     pytorch: str = ""
     seconds: dict[str, float] = field(default_factory=dict)
-    step: bool = False  # of training: zero_grad to optimizer, in the place of a forward
+    step: bool = False  # True: a step of training, zero_grad to optimizer, was measured in the place of a forward
 
     def take(self, outcome: Contest) -> None:
         """The numbers of a contest of the whole forward, and whether it was won."""

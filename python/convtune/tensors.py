@@ -130,7 +130,7 @@ def _devices(tensors: tuple[torch.Tensor, ...]) -> list[torch.device]:
 
 @contextlib.contextmanager
 def alone(*tensors: torch.Tensor) -> Iterator[None]:
-    """Of two threads one packs weights on these tensors' devices, and the other one finds it done. Each device has a lock of its
+    """Lets one thread at a time pack weights on these tensors' devices: a second one finds it done. Each device has a lock of its
     own: whoever holds it may wait for that device, whose work may wait for what a thread launches on another one."""
     with contextlib.ExitStack() as locks:
         for device in _devices(tensors):  # in one order
@@ -186,7 +186,7 @@ def renew(w: torch.Tensor, whatever: bool = False) -> None:
 def packed_weights(
     convolution: Convolution, w: torch.Tensor, bias: torch.Tensor | None, x: torch.Tensor, stream: int
 ) -> tuple[Any, int]:
-    """(what keeps the memory, its address): from the cache where the tensors have not changed since, else packed
+    """(the object that keeps the memory, its address): from the cache where the tensors have not changed since, else packed
     now."""
     try:
         found = PACKS.find(w, bias, convolution, stream)

@@ -13,7 +13,7 @@ What it promises, with the reasons in docs/decisions/0012-pytorch.md:
 - The output is in the memory format that PyTorch's convolution gives: channels last where x or the weight is. In 1-D,
   where PyTorch has no such format and copies x, y lies as x does: a transposed (N, L, C) gives another.
 - Products are rounded to TF32 exactly where torch.backends.cudnn allows it to PyTorch's convolution.
-- The same input gives the same bits, every time: torch.use_deterministic_algorithms has nothing to switch.
+- Equal input gives equal bits, every time: torch.use_deterministic_algorithms has nothing to switch.
 - Each gradient (of x, of the weight and bias) is convtune's where a record or optimize has proven its plan, else PyTorch's
   own convolution backward; gradients of gradients are PyTorch's.
 - Weights are packed when they change, by `_version`: not at every call. Calls that record gradients of the weight,

@@ -1,4 +1,4 @@
-"""What inductor asks once a process and needs half a second for: which Triton and which inductor this is, by the bytes of their files. It
+"""Asks ahead what inductor asks once a process, for half a second: which Triton and inductor this is, by the bytes of their files. It
 is asked while a graph is rewritten, where the interpreter waits for files and for convtune's library."""
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ too; False takes what is proven of its layers; by default the graph is proven wh
 "convtune.force" (every layer that convtune can, unmeasured: for tests), "convtune.beside" (branches are compiled apart, too, for
 whoever records them beside each other, as convtune.graphed does), "convtune.progress" (False: no line on a terminal or in a notebook
 that says what a first call waits for).
-Of graphs that record gradients, each convolution's three directions are chosen alone, and forward with backward must be proven
+In graphs that record gradients each convolution's three directions are chosen alone, and forward with backward must be proven
 no slower than inductor's. Graphs that cannot be traced are inductor's untouched; the logger "convtune" says so.
 An installed package registers the name; from a source tree `import convtune.torch.backend` does.
 docs/decisions/0042-a-backend-of-torch-compile.md has the reasons.
@@ -69,7 +69,7 @@ def last_report() -> OptimizeReport | None:
 
 
 def reports() -> list[OptimizeReport]:
-    """Those of all graphs of this process, in the order in which they were compiled: where Dynamo's graph breaks, a model has several."""
+    """The reports of all graphs of this process, in the order in which they were compiled: where Dynamo's graph breaks, a model has several."""
     return list(_reports)
 
 

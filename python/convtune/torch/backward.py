@@ -134,7 +134,7 @@ def pytorch_gradients(
         dx = pytorch_gradients(grad, x, weight, None, how, (True, False, False))[0] if mask[0] else None
         return dx, None, grad.sum([0, *range(2, axes + 2)], dtype=bias_type)
     before, even, none = padding[:axes], padding[:axes] == padding[axes:], (0,) * axes
-    if how.transposed and not even:  # what was cut off has no gradient
+    if how.transposed and not even:  # outputs that were cut off have no gradient
         grad, even, before = torch.nn.functional.pad(grad, pads_of(padding)), True, none
     padded = x if even else torch.nn.functional.pad(x, pads_of(padding))
     sizes = [how.channels(weight)] if mask[2] else None
@@ -151,7 +151,7 @@ def pytorch_gradients(
 def gradients(
     grad: Tensor, x: Tensor, weight: Tensor, bias_type: torch.dtype | None, how: How, mask: Sequence[bool]
 ) -> _Gradients:
-    """Those that `mask` wants of x's, the weight's and the bias's, of tensors with memory; None in the place of others.
+    """The gradients of x, the weight and the bias that `mask` wants, for tensors with memory; None in the place of others.
     `bias_type`: of the bias, where there is one."""
     wants_x, wants_w, wants_b = mask
     dx = dw = db = None

@@ -85,7 +85,7 @@ class _Behind:
         self._ends = False
 
     def has(self, key: Any) -> bool:
-        """Whether that plan is waited for or being made. Without a lock: whoever is told no asks `add`, which knows."""
+        """True where that plan is waited for or being made. Takes no lock: whoever is told no asks `add`, which knows."""
         return key in self._under_way
 
     def add(self, key: Any, make: Callable[[], Any]) -> None:

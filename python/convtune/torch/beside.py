@@ -26,7 +26,7 @@ from .measure.proof import aside
 
 __all__ = ["Beside", "Branched", "steps_of"]
 
-_LEAST_SHARE = 0.125  # of a GPU, of a branch beside others
+_LEAST_SHARE = 0.125  # the part of a GPU that a branch beside others has at least
 _cuda: Any = torch.cuda
 _set_share = _library.library.convtune_set_gpu_share
 
@@ -119,7 +119,7 @@ class Branched:
 
 
 def _streams(values: Iterable[Any], count: int) -> list[Any]:
-    """So many, of the values' GPU; none where they are on a CPU."""
+    """`count` streams of the values' GPU; none where the values are on a CPU."""
     device = next((one.device for one in values if isinstance(one, Tensor) and one.device.type == "cuda"), None)
     return [] if device is None else [_cuda.Stream(device) for _ in range(count)]
 

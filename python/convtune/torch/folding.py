@@ -130,7 +130,7 @@ class Fold:
         return (lost <= _HALF_AN_ULP * exact.norm(dim=1)).all()
 
     def at(self, places: Sequence[int | None]) -> Fold:
-        """The same at other places."""
+        """This fold with its tensors at other places among the inputs."""
         return replace(self, places=tuple(places))
 
     def renew(self, memory: Sequence[Tensor | None], inputs: Sequence[Any]) -> None:
@@ -173,8 +173,8 @@ class Packing:
         if memory is not None and found.holds(sources):  # type: ignore[union-attr]
             return (memory,)
         memory = torch.empty(max(self.convolution.packed_bytes, 1), dtype=torch.uint8, device=sources[0].device)
-        if self.fold.places[2] is None:  # what a norm's training changes is counted elsewhere
-            with contextlib.suppress(RuntimeError):  # of tensors that were made in inference mode
+        if self.fold.places[2] is None:  # a norm's changes in training are counted elsewhere
+            with contextlib.suppress(RuntimeError):  # tensors made in inference mode count no changes
                 memory.shared = _shared[key] = _Shared(memory, sources, lambda _: _shared.pop(key, None))  # type: ignore[attr-defined]
         self.renew([memory], inputs)
         return (memory,)

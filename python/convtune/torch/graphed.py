@@ -39,7 +39,7 @@ _current_device: Any = getattr(torch._C, "_cuda_getDevice", torch.cuda.current_d
 
 
 def _guarded() -> AbstractContextManager[Any]:
-    """What is compiled within looks at each parameter's type in each call. Dynamo before 2.15 leaves that out where no dict of a module
+    """Has code compiled within look at each parameter's type in each call. Dynamo before 2.15 leaves that out where no dict of a module
     has changed, as `parameter.data = ...` and `model.double()` change none, and then runs kernels of the old type."""
     from torch._dynamo import config
 
@@ -98,7 +98,7 @@ class _Buffers:
         written = False
         with torch.no_grad():
             for module, name, one, version, was in self._were:
-                now, module._buffers[name] = module._buffers[name], one  # what is compiled puts another object over the same memory
+                now, module._buffers[name] = module._buffers[name], one  # compiled code puts another object over the same memory
                 if now is None or now.data_ptr() != one.data_ptr():
                     raise InvalidArgument(
                         f"the forward puts another tensor in the place of the buffer {name}, and a graph reads the one that it was recorded "

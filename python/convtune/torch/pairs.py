@@ -101,7 +101,7 @@ class PairFold:
         return *self.first.places, *self.second.places, *of_snakes
 
     def at(self, places: Sequence[int | None]) -> PairFold:
-        """Those at other places."""
+        """The folds of this pair with their tensors at other places among the inputs."""
         of_first = len(self.first.places)
         of_both = of_first + len(self.second.places)
         first, second, rest = places[:of_first], places[of_first:of_both], iter(places[of_both:])

@@ -171,7 +171,7 @@ def rewritten(
         known = recalled(key, wanted, phases)
     if known is not None:
         found, report = known
-        with contextlib.suppress(InvalidArgument, Unsupported):  # of what a plan's line says now
+        with contextlib.suppress(InvalidArgument, Unsupported):  # a plan's line may be refused by now
             result = _again(found, module, inputs, key, phases)
             if result is None or result.fits:
                 return result, report

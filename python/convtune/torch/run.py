@@ -148,7 +148,7 @@ def choice_line(device: str, problem: Problem, run_as: Problem, algorithm: str, 
 
 
 def choice(choices: str, device: str, problem: Problem) -> tuple[Problem, str, str] | None:
-    """(what to plan, algorithm, config) by the line for that problem on that device, if there is one."""
+    """(the problem to plan, algorithm, config) by the line for that problem on that device, if there is one."""
     wanted = [fingerprint(device), problem.key]
     for line in choices.splitlines():
         fields = line.split("\t")

@@ -34,7 +34,7 @@ def make_watchable(model: nn.Module) -> None:
     writes to those. They stay the same objects, which an optimizer may hold."""
     for one in [*model.parameters(), *model.buffers()]:
         if type(one) in (Tensor, nn.Parameter) and one.is_inference():
-            with contextlib.suppress(RuntimeError):  # of tensors that others refer to, whose weights are packed in every call
+            with contextlib.suppress(RuntimeError):  # refused where others refer to the tensor: its weights are packed always
                 torch.utils.swap_tensors(one, _ordinary(one))
 
 

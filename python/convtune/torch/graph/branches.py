@@ -53,8 +53,8 @@ def products(node: Node) -> float:
 
 
 def _branches(source: Node, nodes: Sequence[Node], work: dict[Node, float]) -> list[list[Node]]:
-    """What depends on `source`, by branches: a node belongs to the branch that it reads, and to none where it reads several.
-    Those with convolutions, each up to its last one."""
+    """Nodes that depend on `source`, by branches: a node belongs to the branch that it reads, and to none where it reads several.
+    Branches without a convolution are left out, and each ends with its last one."""
     branch: dict[Node, int | None] = {}
     count = 0
     for node in nodes:

@@ -88,7 +88,7 @@ def fakes_of(inputs: Sequence[Any]) -> tuple[Any, list[Any]]:
             strides = tuple(_stride(stride, size) for stride, size in zip(strides, shape))
         if all(type(size) is type(own) for size, own in zip((*shape, *strides), (*of.shape, *of.stride()))):
             return of
-        return of.new_empty_strided(shape, strides)  # of symbols that are numbers by now
+        return of.new_empty_strided(shape, strides)  # symbols among the sizes are numbers by now
 
     with mode:
         return mode, [number(fake(one)) for one in inputs]

@@ -21,9 +21,9 @@ _cast: Any = torch.ops.prims.convert_element_type.default
 _backwards: Any = (_aten.convolution_backward.default, conv_gradients)
 # Kernels that are no compiler's: a cast is fused into none of them.
 _readers: Any = (_aten.convolution.default, conv2d_forward, *_backwards, _aten.mm.default, _aten.addmm.default, "output")
-_DEVICES = ("cuda",)  # where a launch costs the host more than its work costs the device
+_DEVICES = ("cuda",)  # devices where a launch costs the host more than its work costs them
 _TYPES = (torch.float32, torch.float16, torch.bfloat16)
-_MOST_TENSORS, _MOST_BYTES = 96, 8 << 20  # of what is made at once, and so is there before it is read, or is kept longer
+_MOST_TENSORS, _MOST_BYTES = 96, 8 << 20  # limits of what is made at once, and so is there before it is read, or is kept longer
 
 
 def _kernel(tensors: list[Tensor], dtype: torch.dtype) -> list[Tensor]:

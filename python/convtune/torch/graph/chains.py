@@ -170,7 +170,7 @@ def decided_pairs(
     pairs: list[PairChain], found: list[Chain], choices: list[str | None], wanted: Wanted, phases: Phases
 ) -> tuple[list[tuple[PairChain, str]], list[Layer], list[str]]:
     """The steps that are one operator, with the lines of their plans; rows for the report, and what they are remembered by. `choices`:
-    what was decided of the chains."""
+    the decision for each of the chains `found`."""
     lines = {id(chain): line for chain, line in zip(found, choices)}
     pairs = [one for one in pairs if ANY_BATCH not in (lines.get(id(one.first)), lines.get(id(one.second)))]
     tails = {node for chain in found if lines[id(chain)] is not None for node in (chain.tail, chain.total)}

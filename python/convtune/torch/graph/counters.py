@@ -14,7 +14,7 @@ from ..native import LIBRARY
 __all__ = ["count_up", "join_counters"]
 
 _aten: Any = torch.ops.aten
-_DEVICES = ("cuda",)  # where a launch costs the host more than its work costs the device
+_DEVICES = ("cuda",)  # devices where a launch costs the host more than its work costs them
 
 
 def _kernel(counters: list[Tensor], by: int) -> None:

@@ -25,7 +25,7 @@ _IN_MEMORY = (*_PACKED, aten.convolution.default)
 
 
 def _end(piece: Node) -> tuple[Node, int, int] | None:
-    """(what the piece is a frame of, which frame, how often); None for anything else."""
+    """(the tensor that the piece is a frame of, which frame, how often); None for anything else."""
     times: Any = 1
     if piece.target is aten.repeat.default:
         piece, repeats = piece.args  # type: ignore[assignment]
@@ -44,7 +44,7 @@ def _end(piece: Node) -> tuple[Node, int, int] | None:
 
 
 def _ends(joined: Node) -> tuple[Node, int, int] | None:
-    """(what is joined with repetitions of its own first and last frames, how many go before it, and how many behind)."""
+    """(the tensor that is joined with repetitions of its own first and last frames, how many go before it, and how many behind)."""
     args: Any = joined.args
     pieces, axis = (*args, 0)[:2]
     if axis not in (_FRAMES, _FRAMES - 5) or len(pieces) < 2:
@@ -103,14 +103,14 @@ def _axis(node: Node, axes: dict[Node, int]) -> int | None:
         return None
     for one in node.all_input_nodes:
         shape = one.meta["val"].shape
-        at = axis - rank + len(shape)  # where its axis of frames is, aligned at the last one
+        at = axis - rank + len(shape)  # its axis of frames, where shapes are aligned at their last axes
         if (axes.get(one, axis) != axis or len(shape) != rank) if one in axes else (at >= 0 and shape[at] != 1):
             return None
     return axis
 
 
 def _repeated_first(joined: Node) -> Node | None:
-    """What is joined, computed of an x with its ends."""
+    """A node with the joined values, computed from an x to which its own ends were joined; None where that is not the same."""
     ends = _ends(joined)
     if ends is None:
         return None

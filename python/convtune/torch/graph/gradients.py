@@ -34,7 +34,7 @@ __all__ = ["GradientPass", "convolves"]
 
 _backward: Any = torch.ops.aten.convolution_backward.default
 _forward: Any = torch.ops.aten.convolution.default
-_PLACES = {"x": (0,), "w": (1, 2)}  # of a direction's tensors among the results
+_PLACES = {"x": (0,), "w": (1, 2)}  # indices of a direction's tensors among the results
 
 
 @dataclass
@@ -233,7 +233,7 @@ class GradientPass(CustomGraphPass):
         self._wanted, self._phases, self._waits = wanted, phases, waits
         self._layers: list[Layer] = []
         self._devices: set[str] = set()
-        self._directions = 1  # of each layer in the next graph, which has its share of a step's budget
+        self._directions = 1  # directions of each layer in the next graph, which has its share of a step's budget
         self.report: OptimizeReport | None = None
         self.taken = 0
         self._joined = self._counters = self._views = 0
@@ -284,7 +284,7 @@ class GradientPass(CustomGraphPass):
 
     def _spare_processor(self, found: list[Any], lines: dict[str, str]) -> None:
         """Takes directions into `lines` and out of it for the processor's sake, of all that competed: they are right."""
-        # Of a name that forward has, too, the last is this graph's.
+        # The last layer of a name is this graph's: forward may have that name, too.
         of_names = {name: layer for layer in self._layers for name in layer.names}
         layers = {one.name: layer for one in found if (layer := of_names[one.name]).algorithm and layer.pytorch_us > 0}
         theirs = [(replace(layers[one.name], swapped=True), [one]) for one in found if one.name in layers]
@@ -301,7 +301,7 @@ class GradientPass(CustomGraphPass):
 
     def _move(self, name: str, swapped: bool, why: str) -> None:
         """Takes the name out of its layer, and notes it in one that is decided so for that reason."""
-        layer = next(one for one in reversed(self._layers) if name in one.names)  # of this graph
+        layer = next(one for one in reversed(self._layers) if name in one.names)  # the last one is this graph's
         layer.names.remove(name)
         layer.calls -= 1
         moved = replace(layer, names=[name], calls=1, swapped=swapped, decision=why)

@@ -54,7 +54,7 @@ def _gathered(node: Node) -> Node:
     """The padding as one gather of what it pads, by places that the kernel works out."""
     args: Any = node.args
     x, ends = args
-    edges = [ends[4:6], ends[2:4], ends[:2]]  # of frames, rows and columns
+    edges = [ends[4:6], ends[2:4], ends[:2]]  # edges of frames, rows and columns
     padded = [axis for axis in range(3) if any(edges[axis])] or [0]
     places: list[Any] = [None] * (2 + padded[0])
     for axis in range(padded[0], padded[-1] + 1):  # with none left out between them: what is gathered would come first

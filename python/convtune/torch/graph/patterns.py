@@ -260,7 +260,7 @@ def _dense(graph: Graph, node: Node | None, plan: str) -> Node | None:
     if node is None or node.op == "placeholder":
         return node
     value, last = node.meta["val"], layout_of(plan) == "nhwc"
-    if value.dim() == 3 or lies(value, True) or lies(value, False):  # of rows no format says that channels come last
+    if value.dim() == 3 or lies(value, True) or lies(value, False):  # no format says of rows that their channels come last
         return node
     formats = {4: torch.channels_last, 5: torch.channels_last_3d}
     how = {"memory_format": formats[value.dim()] if last else torch.contiguous_format}

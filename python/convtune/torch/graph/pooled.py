@@ -27,7 +27,7 @@ def _is_whole(sizes: Any, strides: Any, offset: Any, numbers: int) -> bool:
 
 
 def _source(node: Node) -> Node | None:
-    """What the node reads, in other sizes; None where it is not all that was written."""
+    """The tensor that the node reads in other sizes; None where it does not read all that was written."""
     written, sizes, strides, offset = (*node.args, None, None)[:4]
     if not isinstance(written, Node) or written.target is not _aten.as_strided_scatter.default or set(written.users) != {node}:
         return None

@@ -158,7 +158,7 @@ def key_of_graph(module: GraphModule, inputs: Sequence[Any], static: Sequence[bo
 
 
 def _asked(layers: Sequence[tuple[list[str], str, int, str, str]]) -> list[tuple[Layer, list[Any]]]:
-    """Those layers as `decide_graph` takes them."""
+    """The remembered layers as `decide_graph` takes them."""
     return [
         (Layer(list(names), Problem.parse(text), calls), [SimpleNamespace(kind=kind, device=torch.device(device))])
         for names, text, calls, kind, device in layers
@@ -192,7 +192,7 @@ def _read(key: str) -> Remembered | None:
 
 
 def recalled(key: str, wanted: Wanted, phases: Phases) -> tuple[Remembered, OptimizeReport] | None:
-    """What is remembered, and its report, as long as the same plans were decided in the same way."""
+    """The remembered graph and its report; None where other plans have been decided on since, or in another way."""
     found = _read(key) if key else None
     if found is None:
         return None

@@ -50,7 +50,7 @@ class SnakedFold:
         return *self.own.places, self.snake.alpha, self.snake.scale
 
     def at(self, places: Sequence[int | None]) -> SnakedFold:
-        """The same at other places."""
+        """This fold with its tensors at other places among the inputs."""
         *of_own, alpha, scale = places
         return SnakedFold(self.own.at(of_own), replace(self.snake, alpha=alpha, scale=scale))
 
@@ -77,7 +77,7 @@ class SnakedChain:
 
     @property
     def x(self) -> Node:
-        """Of an activated step both halves, once what is in front of it was rewritten."""
+        """The input; an activated step's has both halves once the node in front of it was rewritten."""
         x = self.chain.x
         return x.args[0] if self.activated and x.target is aten.slice.Tensor else x  # type: ignore[return-value]
 
@@ -98,7 +98,7 @@ class SnakedChain:
 
 @dataclass(eq=False)
 class _Wish:
-    """What a layer or step might do: the Snake behind it (its sum, its numbers, and whether something else reads the value), `reader`:
+    """A layer or step with what it might do: the Snake behind it (its sum, its numbers, and whether something else reads the value), `reader`:
     the step that it is the first Snake of; and whether it, a step, takes an x that is activated by `source`."""
 
     chain: Any
@@ -120,7 +120,7 @@ class _Wish:
         return _line(self.line, where, isinstance(self.chain, PairChain), self.source is not None)
 
     def gives_up(self) -> None:
-        """What no kernel does: first the Snake of another step."""
+        """Drops what no kernel does: first the part that needs another step's Snake, then the Snake behind this one."""
         if self.source is not None:
             self.source.behind = self.source.reader = None
             self.source = None
@@ -141,7 +141,7 @@ class _Wish:
 
 
 def _line(line: str, where: str, of_pair: bool, activated: bool) -> str:
-    """The same plan with a Snake."""
+    """The plan's line for its problem with a Snake."""
     own, problem, *rest = line.split("\t")
     if of_pair:
         return "\t".join((own, str(replace(PairProblem.parse(problem), snake=where, activated=activated)), *rest))
@@ -166,7 +166,7 @@ def _planned(wish: _Wish) -> str:
 
 
 def _readers(node: Node) -> list[Node]:
-    """What reads the node, also through views of its own shape."""
+    """The nodes that read this one, also through views of its own shape."""
     found: list[Node] = []
     for user in node.users:
         found += [user] if same(user) is user else _readers(user)

@@ -1,5 +1,5 @@
 """Decides which layers convtune computes faster than PyTorch: each problem tuned, checked, and proven in a contest.
-What a layer is (a module, a part of a compiled graph) only its two sides know."""
+Only a layer's two sides know what it is: a module, or a part of a compiled graph."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ class _Task:
         return choice_line(device_of(self.seen), self.problem, run_as, plan.algorithm, plan.config)
 
     def sides(self) -> Any:
-        if self.made is None:  # of ordinary tensors: of inference mode's, weights would be packed in every call
+        if self.made is None:  # ordinary tensors are made: weights of inference mode would be packed in every call
             with torch.inference_mode(False), torch.set_grad_enabled(self.records):
                 self.made = self.seen.sides()
         return self.made

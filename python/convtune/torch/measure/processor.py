@@ -1,4 +1,4 @@
-"""What a layer of a step costs the processor, which asks for its kernels: where the device waits for it, that is the layer's time.
+"""Measures what a layer costs the processor, which launches its kernels: where the device waits for it, that is the layer's time.
 
 A node of a backward graph is one call of PyTorch's, for both gradients. Where one of them is convtune's and the other is left, they
 are two calls: a kernel that is proven faster may make a step slower whose device waits, and one that is slower may make it faster.
@@ -27,7 +27,7 @@ __all__ = ["cheapest", "processor_us"]
 
 _backward: Any = torch.ops.aten.convolution_backward.default
 _CALLS, _SAMPLES = 8, 7
-_ALIKE = 0.97  # of a time: less is proven no difference
+_ALIKE = 0.97  # ratio of two ways' costs: a smaller difference is none
 
 
 def processor_us(run: Callable[[], object], device: torch.device) -> float:
@@ -97,8 +97,8 @@ def _cost(node: Node, found: Sequence[Any], lines: dict[str, str]) -> float:
 def cheapest(
     found: Sequence[Any], lines: dict[str, str], won: Collection[str], device_us: dict[str, tuple[float, float]]
 ) -> dict[str, tuple[bool, str]]:
-    """Of the directions in `lines` (a plan each, by name), whether they are to be convtune's in a step that waits for the processor,
-    and in words why, where that is another way than `won` has it, what the device alone makes of them. `found`: all directions of
+    """{name: (convtune's or not, why in words)} of directions in `lines` (plans by name) in a step that waits for the processor,
+    where the choice is another than in `won`, which has those that are faster on the device alone. `found`: all directions of
     these convolutions; `device_us`: PyTorch's and convtune's by name. What a node costs is the processor's time and the device's
     together: a step may wait for either at another place, so that neither is to lose more than the other gains."""
     changed: dict[str, tuple[bool, str]] = {}

@@ -63,7 +63,7 @@ class Epilogues:
         self.claimed: set[int] = set()  # operations that are a convolution's epilogue, by id
 
     def of(self, convolution: Operation) -> tuple[bool, bool, str]:
-        """(whether there is a bias, whether a residual, the activation)."""
+        """(True with a bias, True with a residual, the activation)."""
         value, bias, residual = self._sums(convolution)
         return bias, residual, self._activation(value)
 

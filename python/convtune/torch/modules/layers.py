@@ -60,11 +60,11 @@ class Seen:
     dtype: torch.dtype
     device: torch.device
     calls: int = 0
-    how: How | None = None  # of frames that its forward joins or pads
+    how: How | None = None  # geometry of a call whose frames its forward joins or pads
     cache: Tensor | None = None  # an example of those before, without memory
     behind: Followers | None = None
     gradient: str = ""  # "x" or "w": the problem is that gradient's
-    bias_type: torch.dtype | None = None  # of a bias whose gradient comes with the weight's
+    bias_type: torch.dtype | None = None  # the type of a bias whose gradient comes with the weight's
     rounding: str = "once"
 
     @property

@@ -14,7 +14,7 @@ from ...errors import InvalidArgument
 
 __all__ = ["Step", "peak_bytes", "takes_more", "training_step", "unchanged"]
 
-Step = Callable[[Any], object]  # of the model that it is given
+Step = Callable[[Any], object]  # takes one step of the model that it is given
 _MOST_MEMORY = 1.01  # times PyTorch's peak: allocators round
 
 

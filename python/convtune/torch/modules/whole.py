@@ -95,7 +95,7 @@ class Whole:
         self._calls = 1  # per sample
         self.seconds = 0.0  # that contests took, without compiling
         self._modules: Any = dict(model.named_modules())
-        self._leds: dict[str, Led] = {}  # of swapped modules: what samples would fold and pack anew, in place of what they time
+        self._leds: dict[str, Led] = {}  # swapped modules' folded weights: a sample that made them anew would time that
         # Classes that change between calls cost a compiled model a millisecond of guards: each side has its own model.
         self._incumbent = _twin(model) if mode else model
 

@@ -6,7 +6,7 @@ kernel of ours, in Triton, the rest inductor's.
 
 Inductor's own statistics are two kernels: sums of parts of an image, and what they make together. Here the last program of a channel's
 parts to arrive does the second. `counters`: int32 zeros, which are zeros again behind it; its own begin at `first`.
-Of images of 64x64 pixels inductor's two are as fast. docs/decisions/0201-instance-norms-in-one-launch.md has the reasons.
+Inductor's two kernels are as fast for images of 64x64 pixels. docs/decisions/0201-instance-norms-in-one-launch.md has the reasons.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["instance_coefficients", "take_instance_norms", "zero_counters"]
 
 _log = logging.getLogger("convtune")
 aten: Any = torch.ops.aten
-_LEAST_PIXELS = 128 * 128  # of fewer inductor's kernels are as fast
+_LEAST_PIXELS = 128 * 128  # pixels of an image: for fewer inductor's kernels are as fast
 
 
 def _fake(x: Tensor, weight: Tensor | None, bias: Tensor | None, counters: Tensor, first: int, eps: float) -> tuple[Tensor, Tensor]:
@@ -69,7 +69,7 @@ def _zero_counters(x: Tensor, count: int) -> Tensor:
     return x.new_zeros(count, dtype=torch.int32)
 
 
-# Of all norms of a graph: inductor would make zeros of its own for each of them, by a kernel each.
+# One tensor for all norms of a graph: inductor would make zeros of its own for each of them, by a kernel each.
 zero_counters: Any = define("zero_counters(Tensor x, int count) -> Tensor", _zero_counters, _fake_counters)
 
 

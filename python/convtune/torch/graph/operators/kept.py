@@ -21,7 +21,7 @@ from ...native import define
 __all__ = ["keep_apart", "kept"]
 
 aten: Any = torch.ops.aten
-_MOST_OF_A_VIEW = 0.75  # of its tensor: a view that is larger stays one
+_MOST_OF_A_VIEW = 0.75  # the part of its tensor: a view that is larger stays one
 
 
 def _clone(x: Tensor) -> Tensor:

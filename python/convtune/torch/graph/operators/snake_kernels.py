@@ -9,7 +9,7 @@ from torch import Tensor
 __all__ = ["can_overlap", "launch_snake"]
 
 _BLOCK = 1024  # elements of a tile
-_MOST_CHANNELS = 256  # of a tile
+_MOST_CHANNELS = 256  # channels of a tile
 
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]

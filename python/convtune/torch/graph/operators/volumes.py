@@ -19,7 +19,7 @@ __all__ = ["VolumesAsTheyLie", "lies_as_asked", "without_copies"]
 aten: Any = torch.ops.aten
 _HALF = (torch.float16, torch.bfloat16)
 _PADS = (torch.nn.functional.pad, torch._C._nn.pad)
-_DEVICES = ("cuda",)  # where channels last is the better layout of half precision
+_DEVICES = ("cuda",)  # devices for which channels last is the better layout in half precision
 
 
 def _lies_last(x: Any) -> bool:
@@ -46,7 +46,7 @@ class VolumesAsTheyLie(TorchFunctionMode):
         kwargs = kwargs or {}
         if function in (Tensor.contiguous, *_PADS) and args and _lies_last(args[0]) and _is_copy(function, args, kwargs):
             self.left += 1
-            return args[0].clone()  # what is written to a copy is not written to x
+            return args[0].clone()  # a copy still: writes to it must not reach x
         return function(*args, **kwargs)
 
 
