@@ -10,7 +10,7 @@
 namespace convtune {
 
 struct TimedCandidate {
-  std::string name;  // of the case
+  std::string name;  // the case's
   ConvProblem problem;
   const Algorithm* algorithm;
   Config config;

@@ -16,7 +16,7 @@ of ours, as who tunes a network gets it: what differs then is an epilogue beside
 itself. --guessed is the same with plans as they come. The second-level cache is flushed before each run in two ways:
 
     written   it is full of what must be written back before anything else has its place, as a network leaves it.
-              What an epilogue reads more then costs its bytes twice.
+              Bytes that an epilogue reads besides then cost twice.
     read      it is full of what can be dropped
 
 The residual is one more tensor to read: `allowed_us` is its bytes by the report's copy rate, and `ratio` is what is

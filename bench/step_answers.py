@@ -6,8 +6,8 @@ import math
 
 __all__ = ["compared", "without_chance", "gradients_of", "said"]
 
-_ELEMENTS = 1 << 16  # of a parameter's gradient that are compared, evenly strided
-_ROUNDING = 0.02  # of a gradient's norm: less is no error of bf16's
+_ELEMENTS = 1 << 16  # elements of a parameter's gradient that are compared, evenly strided
+_ROUNDING = 0.02  # part of a gradient's norm: errors below it are bf16's rounding
 _TIMES = {"gradients": 1.5, "worst": 4.0, "losses": 2.0}  # PyTorch's own error, at most
 
 

@@ -22,7 +22,7 @@ DEEP_NCHW = ("unet3d_32_128", "unet3d_64_64", "unet3d_256_16")
 
 
 class Line:
-    """What a problem's text says, as far as cells ask."""
+    """A problem's text, read as far as cells ask."""
 
     def __init__(self, text):
         head, *words = text.split()
@@ -48,7 +48,7 @@ def suite(name):
 
 
 def written(line, kind, layout):
-    """The same row in another type and layout, which its name says."""
+    """The row in another type and layout, which its new name says."""
     text = re.sub(r" (?:dtype|layout|precision)=\w+", "", line.text)
     text = re.sub(r'n"(?:train_|nchw_)?', f'n"{kind}_{layout}_', text)
     return Line(text + (f" dtype={kind}" if kind != "f32" else "") + (" layout=nhwc" if layout == "nhwc" else ""))

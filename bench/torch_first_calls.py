@@ -76,7 +76,7 @@ def seconds_of(reports):
 
 @contextlib.contextmanager
 def sampled(file):
-    """What the thread that enters does, looked at 200 times a second: a line a stack, its milliseconds last, as flame graphs are made of.
+    """Samples what the thread that enters does, 200 times a second: a line a stack, its milliseconds last, as flame graphs are made of.
     cProfile doubles what Dynamo takes. A call that keeps the interpreter to itself is looked at when it is over."""
     own, found, ended = threading.get_ident(), Counter(), threading.Event()
 
@@ -101,7 +101,7 @@ def sampled(file):
 
 
 def dynamos_seconds():
-    """What Dynamo, AOTAutograd and inductor count themselves: what their caches answered, then seconds, where phases within others are
+    """Counts by Dynamo, AOTAutograd and inductor themselves: what their caches answered, then seconds, where phases within others are
     counted twice."""
     with contextlib.suppress(ImportError, AttributeError):
         from torch._dynamo.utils import compilation_time_metrics, counters
@@ -154,7 +154,7 @@ def work(args):
         print(json.dumps(row), file=answers, flush=True)
 
         def us_of(calls):
-            """Of `calls` that follow each other, so often as a fifth of a second takes."""
+            """Microseconds a call of `calls` in a row, measured as often as fits into a fifth of a second."""
             found, end = [], time.perf_counter() + 0.2
             while not found or (time.perf_counter() < end and len(found) < args.calls):
                 wait()
@@ -249,7 +249,7 @@ def alone(others):
     running, begin = [way for way in others if way.state == "runs" and way.process is not None and way.process.poll() is None], time.monotonic()
     for way in running:
         way.process.send_signal(signal.SIGSTOP)
-    time.sleep(0.2)  # what they gave the GPU ends
+    time.sleep(0.2)  # until the work that they gave the GPU ends
     try:
         yield
     finally:

@@ -96,7 +96,7 @@ def kinds_of(kernels):
 
 
 def counted(events):
-    """Of kernels as (name, begin, end), in microseconds: {name: (times, microseconds, idle ones before it)}. What overlaps counts once,
+    """{name: (times, microseconds, idle ones before it)} of kernels as (name, begin, end), in microseconds. Overlaps count once,
     for the kernel that began first: those of convtune's begin while the one before them runs and wait for it, so that they seem longer."""
     found, ended = {}, None
     for name, begin, end in sorted(events, key=lambda one: one[1:]):

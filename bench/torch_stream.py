@@ -37,7 +37,7 @@ def wait(device):
 
 
 def counted():
-    """What is counted of a thread's life: how often its processor was taken away, collections of garbage."""
+    """Counts over a thread's life: how often its processor was taken away, and collections of garbage."""
     return resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw, sum(one["collections"] for one in gc.get_stats())
 
 

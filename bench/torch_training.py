@@ -173,7 +173,7 @@ def work(args):
     turn = Turn()
     import torch
 
-    def stage(text):  # of what is not ready in time
+    def stage(text):  # tells how far a way came that is not ready in time
         print(f"stage: {args.models[0]} {args.way} at {time.monotonic() - START:.0f} s: {text}", file=sys.stderr, flush=True)
 
     is_exact = args.way == EXACT
@@ -297,7 +297,7 @@ def look(one):
 
 
 def answers_of(workers):
-    """What step_answers.py finds of the ways that are ready, by way."""
+    """The comparison by step_answers.py of the ways that are ready, by way."""
     import torch
 
     found = {one.way: torch.load(one.answers) for one in workers if one.row is not None}

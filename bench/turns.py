@@ -47,7 +47,7 @@ def hold_processors():
 
 
 def loop_ms():
-    """What the same work of Python's takes: the processor's clock, and who else is on its core."""
+    """Times a fixed piece of Python's work: it shows the processor's clock, and who else is on its core."""
     start = time.perf_counter()
     sum(range(_LOOP))
     return 1e3 * (time.perf_counter() - start)
@@ -78,7 +78,7 @@ class Turn:
         self.taken = False
 
     def asked(self, held):
-        """What else it is asked, once it is ready: lines, and from the first on its threads are `held` on the same few processors. Not
+        """Yields the lines that it is asked once it is ready; from the first on its threads are `held` on the same few processors. Not
         where the CPU is the device, whose work is for all of its threads."""
         for line in sys.stdin:
             if held:

@@ -47,7 +47,7 @@ def lie_channels_last(model):
 def measured(decoder, latents, calls):
     """(milliseconds a call, MiB at most on the GPU)."""
     on_gpu = latents.is_cuda
-    for _ in range(2):  # what compiles, and cuDNN's search
+    for _ in range(2):  # compilation, and cuDNN's search
         decoder(latents)
     if on_gpu:
         torch.cuda.synchronize()

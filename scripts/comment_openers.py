@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Iterator, NamedTuple
 
 OPENERS = re.compile(r"[^\w`]*(of|what|where|whether|those|such|likewise|so many|the same)\b", re.IGNORECASE)
-MOST = 0.02
+MOST = 0.005
 FOLDERS = ["src", "include", "cli", "python", "tests", "bench", "scripts", "examples", "cmake"]
 C_SUFFIXES = {".c", ".cpp", ".cu", ".cuh", ".h"}
 # Literals come before comments, so that a comment's mark within one opens none; nor does a digit separator.

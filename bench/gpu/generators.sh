@@ -9,7 +9,7 @@
 models=${1:-dcgan,cyclegan,unet}
 sound=$(echo "$models" | tr , '\n' | grep -E '^(hifigan|dac)$')
 others=$(echo "$models" | tr , '\n' | grep -vE '^(hifigan|dac)$' | paste -sd,)
-each=$((deadline / 6))  # of a decoder of sound
+each=$((deadline / 6))  # seconds for a decoder of sound
 count=$(echo "$sound" | grep -c .)
 rm -rf "$out/generators" "$out"/{hifigan,dac}.json
 

@@ -11,7 +11,7 @@ if [ -z "${1:-}" ]; then echo "kernelbench.sh: which checkout of KernelBench?" >
 benchmark=$1
 shift
 rows=${*:-$(seq 70 87) 50 $(seq 54 69)}
-seconds=${TUNE:-4}  # of search a convolution
+seconds=${TUNE:-4}  # spent on the search for each convolution
 
 rm -f "$out/kernelbench.json"
 # shellcheck disable=SC2086

@@ -75,7 +75,7 @@ def training(file):
 
 
 def beside_each_other(graphs):
-    """Where forward and backward of two graphs differ most on the processor: milliseconds, calls, function."""
+    """Prints where forward and backward of two graphs differ most on the processor: milliseconds, calls, function."""
     for name, one in graphs.items():
         busy = sum(us for _, _, us in one["kernels"]) / 1e3
         print(f"   in one process {name:9} {sum(one['ms'].values()):.2f} ms, busy {busy:.2f} in {sum(times for _, times, _ in one['kernels']):.0f} kernels; "
@@ -87,7 +87,7 @@ def beside_each_other(graphs):
 
 
 def kernels(ways):
-    """What the GPU does in a step, by way; and where the ways differ most from the first of them: microseconds, times, kernel."""
+    """Prints what the GPU does in a step, by way; and where the ways differ most from the first of them: microseconds, times, kernel."""
     from torch_model_numbers import kinds_of
 
     found = {way: {name: (times, us) for name, times, us in one["kernels"]} for way, one in ways.items() if one.get("kernels")}
@@ -109,7 +109,7 @@ def first(file):
 
 
 def profile(file):
-    """Of sampled stacks: seconds of functions with what they called, then by line without."""
+    """Prints the seconds of sampled stacks: by function with what it called, then by line without."""
     within, own, whole = Counter(), Counter(), 0.0
     for line in some(Path(file).read_text().splitlines(), file):
         stack, _, took = line.rpartition(" ")

@@ -198,7 +198,7 @@ CONVTUNE_API convtune_status convtune_explain(const convtune_convolution* convol
 
 /* Weights and bias in the order that the kernel reads, in memory of the caller's: convtune_packed_bytes of it
  * on the convolution's device, aligned to 256 bytes (64 on a CPU), kept until the work that reads it is done.
- * The same bytes do for every convolution of this process with an equal plan_json, or with an equal
+ * Packed bytes do for every convolution of this process with an equal plan_json, or with an equal
  * packed_order in it that is not empty; nobody can check that they are given to one. Of the order "krsc" they
  * are the filter itself, channels last ([K][R][S][C/groups]): whoever has it so packs nothing. Pointers are
  * device pointers; w: [K][C/groups][R][S], bias: [K] or null where the problem has none. With a Snake bias is
@@ -262,7 +262,7 @@ typedef struct convtune_pair_weights {
   size_t struct_size;
   const void *first, *first_bias, *second, *second_bias;
   const float *first_alpha, *first_scale, *second_alpha, *second_scale;
-  const float *behind_alpha, *behind_scale; /* of a Snake behind the sum */
+  const float *behind_alpha, *behind_scale; /* numbers of a Snake behind the sum */
 } convtune_pair_weights;
 #define CONVTUNE_PAIR_WEIGHTS_INIT \
   { sizeof(convtune_pair_weights), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }

@@ -85,7 +85,7 @@ struct ConvProblem {
   std::int64_t output_elements() const;  // n*k*z*p*q
   // The result: y, dx or dw.
   std::int64_t result_elements() const;
-  std::int64_t residual_elements() const;  // of a residual, whether there is one or not
+  std::int64_t residual_elements() const;  // a residual's, whether there is one or not
   DType result_type() const;
   // k, and c in backward data, whether there is a bias or not; with a Snake three times that.
   std::int64_t bias_elements() const;

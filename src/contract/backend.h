@@ -83,8 +83,8 @@ class Executable {
   // True where NaN and infinities are where the oracle has them, and denormal numbers count. Where not, it is
   // checked on other numbers alone.
   virtual bool keeps_special_numbers() const { return true; }
-  // Told before the first run of what a program runs by choice, and not of what is measured or was named:
-  // where others take its processors, a way whose threads wait for each other may go on with one of them.
+  // Called before the first run of a way that the planner chose, not of one that is measured or was named: a
+  // way whose threads wait for each other may then go on with one thread where others take its processors.
   virtual void give_way() {}
   // Tells whether run() takes Tensors::dw_last.
   virtual bool can_lay_dw_last() const { return false; }

@@ -224,7 +224,7 @@ StageList micro_tuning(const StageConfig& original, const WarpsAnswer& warps,
   list.warps_suggested = !warps.warps.empty();
 
   std::vector<StageList::Entry> entries = {{original, "the original"}};
-  std::string steps, left_out, other_warps;  // of R2's verdict; of R1's
+  std::string steps, left_out, other_warps;  // texts of R2's verdict (two) and of R1's
   const auto why_not = [&](const StageConfig& config) {
     const std::string why = parameters.forbidden ? parameters.forbidden(config) : std::string();
     return why.empty() ? refusal(config) : why;

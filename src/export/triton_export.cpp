@@ -23,7 +23,7 @@ void check_triton_module(const ExportModule& module, const ExportOptions& option
   for (const ExportLayer& layer : module.layers) {
     const ConvProblem& a = layer.problem;
     if (a.layout != Layout::nchw) refuse_export(a, "the Triton kernel is for NCHW");
-    const double residues = is_transposed(a) ? 1.0 * a.stride_d * a.stride_h * a.stride_w : 1;  // of any size
+    const double residues = is_transposed(a) ? 1.0 * a.stride_d * a.stride_h * a.stride_w : 1;  // no overflow
     if (static_cast<double>(a.groups) * residues > kMostGroups)
       refuse_export(a, fmt::format("the Triton kernel has {} groups{} at most", kMostGroups,
                                    is_transposed(a) ? " times residues of the strides" : ""));

@@ -24,6 +24,6 @@ ConvProblem joined(const ConvProblem& problem);
 struct FrameRuns {
   std::int64_t count, frame;
 };
-FrameRuns frame_runs(const ConvProblem& problem);  // of x and of the cache
+FrameRuns frame_runs(const ConvProblem& problem);  // frames of x and of the cache
 
 }  // namespace convtune

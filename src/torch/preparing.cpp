@@ -111,7 +111,7 @@ std::shared_ptr<const Entry> prepare(const Call& call) {
     for (std::size_t i = 0; i < 3; ++i) *to[i] = *(numbers.end() - 3 + i);
   };
   How::Axes behind = how.behind;
-  Sizes image = x.sizes;  // of the problem: a transposed layer's output
+  Sizes image = x.sizes;  // sizes of the problem's x: a transposed layer's output
   if (how.transposed)
     for (std::size_t i = 0; i < 3; ++i) {
       image[2 + i] = (x.sizes[2 + i] - 1) * how.stride[i] + how.dilation[i] * (weight.sizes[2 + i] - 1) + 1 +

@@ -154,7 +154,7 @@ Tensor Tensor::holding_memory_of(TensorHandle tensor) {
 
 Tensor Tensor::empty(const Form& form) {
   const auto dimensions = static_cast<std::size_t>(2 + form.axes);
-  Sizes sizes{}, strides{};  // of the dimensions that it has
+  Sizes sizes{}, strides{};  // numbers of the form's own dimensions
   pick(form.sizes, form.axes, sizes.data());
   pick(form.strides, form.axes, strides.data());
   if (shim->empty_strided_cuda && form.device_type == shim->cuda) {

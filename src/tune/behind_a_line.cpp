@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kBehind = 16;  // bytes: where malloc's large memory begins
 constexpr int kRunsBehind = 7;
-constexpr double kShare = 0.05;  // of the budget
+constexpr double kShare = 0.05;  // part of the budget
 
 }  // namespace
 

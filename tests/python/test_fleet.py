@@ -274,7 +274,7 @@ def test_optimize_says_which_layers_have_shipped_records(monkeypatch):
     shipped = _library.take_text(_library.library.convtune_export_records)
     layers = [Layer(["a"], row.convolution.problem) for row in report.rows] + [Layer(["b"], None)]
     layers.append(Layer(["c"], convtune.Problem.parse(f"{PROBLEMS[0]} act=relu")))
-    layers.append(Layer(["d"], None, pair="pair n1c8t9k3d1k3 dtype=bf16 act=snake"))  # of two layers, no kind of its own
+    layers.append(Layer(["d"], None, pair="pair n1c8t9k3d1k3 dtype=bf16 act=snake"))  # a pair of two layers, no kind of its own
     assert shipped_note(layers) == "", "none of this CPU is shipped"
     monkeypatch.setattr(optimize_report._library, "take_text", lambda _: shipped)
     note = "this version ships records of {} of 4 kinds of layers, which need no search then: `convtune db import --shipped`"

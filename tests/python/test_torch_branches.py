@@ -204,7 +204,7 @@ def test_values_are_held_until_their_step_is_over(as_it_is, monkeypatch):
 
 
 class FakeStream:
-    """What is said to streams, in order."""
+    """A stream that notes what is said to any of its kind, in order."""
 
     said: list = []
     now = None

@@ -115,7 +115,7 @@ class Repeated(nn.Module):
 @pytest.mark.parametrize("format", [torch.channels_last_3d, torch.contiguous_format])
 @pytest.mark.parametrize("shows", [False, True])
 def test_frames_are_joined_as_the_convolution_reads_them(shows, format, graphs):
-    """What others read, too, lies as it does in PyTorch."""
+    """A joined tensor that others read, too, lies as it does in PyTorch."""
     torch._dynamo.reset()
     model, x = Repeated(shows).eval().to(memory_format=format), torch.randn(2, 8, 3, 6, 5).contiguous(memory_format=format)
     with torch.no_grad():

@@ -126,7 +126,7 @@ def test_what_reads_a_cuda_graphs_outputs_is_not_measured(graphs, monkeypatch):
 def test_storages_of_a_cuda_graph_are_known(monkeypatch):
     from torch._inductor import cudagraph_trees
 
-    class Output:  # of a tree of CUDA graphs: weak references to storages
+    class Output:  # as a tree of CUDA graphs has it: weak references to storages
         def __init__(self, address):
             self.data_ptr = lambda: address
 

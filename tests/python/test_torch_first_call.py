@@ -1,4 +1,4 @@
-"""What a first call of torch.compile(backend="convtune") waits for, and what it need not: contests that were held before, and
+"""Tests what a first call of torch.compile(backend="convtune") waits for, and what it need not: contests that were held before, and
 the whole where its layers are far ahead."""
 
 import dataclasses
@@ -129,7 +129,7 @@ def test_what_inductor_asks_once_is_asked_while_a_graph_is_rewritten(held, graph
 
 
 def test_layers_that_are_far_ahead_prove_the_whole(held, graphs):
-    held.median_us = 60.0  # of PyTorch's convolutions alone: ours take 50 with all that follows
+    held.median_us = 60.0  # PyTorch's convolutions alone: ours take 50 with all that follows
     report = first_call()
     assert held == ["layer"] * 3 and [count(graph, *OURS) for graph in graphs] == [3]
     assert str(report).count("the whole is not measured: with all that follows them, its layers take 30.0 us less") == 1

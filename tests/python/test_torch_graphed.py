@@ -231,7 +231,7 @@ def test_inputs_that_record_gradients(device):
         with torch.set_grad_enabled(enabled):
             assert_same(fast(x), model(x.detach()))
     assert not fast._static[0].requires_grad and fast._static[0].grad_fn is None
-    if device == "cuda":  # where inference mode is in no part of a recording
+    if device == "cuda":  # no part of a recording is in inference mode
         with torch.inference_mode():
             assert_same(fast(x), model(x))
 

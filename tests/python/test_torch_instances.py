@@ -57,7 +57,7 @@ def of_kernel(shape, mean, dtype, device, overlaps=False, processors=132):
 
 
 def check_specials(shape, dtype, device, run):
-    """Where a channel of an image has a NaN or an infinity, at its first pixel or at its last, all of it is NaN as PyTorch's is, and nothing
+    """A channel of an image with a NaN or an infinity, at its first pixel or at its last, becomes NaN throughout as PyTorch's does, and nothing
     else; whatever stands behind, as relu, which would make 0 of minus infinity."""
     for special in (torch.nan, torch.inf, -torch.inf):
         for pixel in (0, -1):

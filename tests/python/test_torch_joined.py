@@ -1,4 +1,4 @@
-"""What a compiled step of training joins into one launch, casts of autocast and counters of batches, and what it need not write."""
+"""Tests what a compiled step of training joins into one launch, casts of autocast and counters of batches, and need not write."""
 
 import pytest
 from torch_steps import assert_same, small, stepped
@@ -42,7 +42,7 @@ def test_casts_of_weights_and_of_their_gradients_are_joined(monkeypatch):
 
 
 def test_counters_of_batches_are_joined(monkeypatch):
-    """Those that nothing but the count reads."""
+    """Counters that only the count itself reads are joined; one that the forward reads stays alone."""
     class Counted(nn.BatchNorm2d):
         def forward(self, x):
             return super().forward(x) / self.num_batches_tracked
@@ -71,7 +71,7 @@ def test_counters_of_batches_are_joined(monkeypatch):
 
 @pytest.mark.parametrize("saved", [False, True])
 def test_lists_of_casts_are_short(saved, monkeypatch):
-    """What is made at once is there before it is read; where backward reads it, too, all of it is there at the peak."""
+    """Casts made at once are there before they are read; where backward reads them, too, all of them are there at the peak."""
     from torch.fx import Graph
 
     graph = Graph()

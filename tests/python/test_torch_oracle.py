@@ -100,7 +100,7 @@ class InDouble:
 
 
 def answers(problem, generator):
-    """[(what `reference` says, what PyTorch says in double)]."""
+    """[(the answer of `reference`, PyTorch's in double)]."""
     of_x, of_w, of_y, of_bias = problem.dtypes
     x, w = numbers(problem.input_shape, of_x, generator), numbers(problem.weight_shape, of_w, generator)
     like_y = numbers(problem.output_shape, of_y, generator)  # dy, or the residual

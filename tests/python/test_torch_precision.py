@@ -22,7 +22,7 @@ def as_it_was():
 
 
 def settings():
-    """(what is set and in which order, whether PyTorch's convolution rounds to TF32 then). The nearest that is not
+    """(settings in their order, True where PyTorch's convolution rounds to TF32 then). The nearest that is not
     "none" decides: conv's, cudnn's, the global one; `allow_tf32` is conv's under an older name, with "none" for False;
     bf16 is nothing that cuDNN has."""
     values = ("none", "ieee", "tf32")

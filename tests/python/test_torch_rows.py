@@ -27,7 +27,7 @@ def test_rows_in_half_precision_are_channels_last_inside(dtype):
     plans = [node.args[-1] for node in graph.find_nodes(op="call_function", target=conv2d_packed)]
     half = dtype is torch.bfloat16
     assert len(plans) == 14 and all(("layout=nhwc" in plan) == half for plan in plans)
-    assert count(graph, torch.ops.aten.clone.default) == (3 if half else 0)  # where it begins, and two outputs
+    assert count(graph, torch.ops.aten.clone.default) == (3 if half else 0)  # copies of the input and of two outputs
     fast = compiled(model)
     with torch.no_grad():
         expected, y = model(x), fast(x)

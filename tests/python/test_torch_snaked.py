@@ -46,7 +46,7 @@ def compiled(model, x):
 
 
 def words(graph):
-    """What Snakes the graph's convolutions and steps have."""
+    """The Snakes of the graph's convolutions and steps, in words."""
     found = []
     for node in graph.nodes:
         if node.target is conv2d_packed:

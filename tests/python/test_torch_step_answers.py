@@ -75,7 +75,7 @@ def test_turns_of_the_processor_are_put_together():
 
 
 def test_turns_are_on_the_same_processors(monkeypatch):
-    """Where a GPU is the device; and each says what its processors are like."""
+    """Turns share processors where a GPU is the device; and each says what its processors are like."""
     held = []
     monkeypatch.setattr(turns.os, "sched_getaffinity", lambda of: {9, 3, 5, 4, 7, 6})
     monkeypatch.setattr(turns.os, "sched_setaffinity", lambda thread, to: held.append((thread, to)))

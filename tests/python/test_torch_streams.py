@@ -24,7 +24,7 @@ def weights():
 
 
 def two_graphs(w, bias):
-    """What is packed for two graphs of one kind, which share it."""
+    """Packed weights of two graphs of one kind, which share them."""
     problem = run.problem_of(torch.empty(2, 16, 9, 8), w, True, (1, 1), (1, 1, 1, 1), (1, 1), 1, "auto", "none", False, torch.float32)
     packing = Packing(Fold((0, 1, None, None, None, None), 0.0, torch.float32, as_they_are=True), convtune.Convolution(problem, "cpu"))
     return [Folded([packing], (w, bias)) for _ in range(2)]
@@ -40,7 +40,7 @@ def side_by_side(*calls):
 
 @pytest.fixture
 def told(monkeypatch):
-    """What is packed, and waited for, in their order."""
+    """Notes packing and waiting in their order."""
     steps, pack_into = [], torch_tensors.pack_into
 
     @contextlib.contextmanager

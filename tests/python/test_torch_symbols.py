@@ -129,7 +129,7 @@ def test_numbers_are_still_checked():
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_a_slope_that_is_a_symbol():
-    """Of a function that is called with another slope PyTorch makes a graph for any: the activation stays a node of it."""
+    """PyTorch makes a graph for any slope once a function is called with a second one: the activation stays a node of it."""
     conv = torch.nn.Conv1d(8, 8, 3, padding=1).eval().requires_grad_(False)
 
     def step(x, slope):

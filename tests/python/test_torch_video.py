@@ -122,7 +122,7 @@ def test_caches_hold_their_frames_alone(last):
         caches = pieces(torch.compile(decoder, backend="convtune", options={"convtune.force": True}), frames)[1]
     for mine, theirs in zip(caches, expected):
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-4)
-        assert mine.stride()[1:] == theirs.stride()[1:]  # of one image it means nothing
+        assert mine.stride()[1:] == theirs.stride()[1:]  # the stride from image to image means nothing for one
         assert mine.untyped_storage().nbytes() == mine.numel() * mine.element_size()
 
 

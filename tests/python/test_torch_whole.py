@@ -160,7 +160,7 @@ def test_a_contest_folds_and_packs_each_layer_once(monkeypatch):
         assert held.contest({"0": choices}, lambda seconds: None).accepted
         assert len(folded) == 1 and type(model[0]) is nn.Conv2d and "led" not in vars(model[0])
         assert held.contest({"0": choices}, lambda seconds: None).accepted and len(folded) == 1
-        model[1].weight.mul_(2)  # what is kept is watched
+        model[1].weight.mul_(2)  # kept weights are watched
         expected = model(X)
         held._swap({"0": choices})
         assert torch.allclose(model(X), expected, atol=1e-5) and len(folded) == 1

@@ -36,7 +36,7 @@ ASKED = asked()
 
 @pytest.fixture(autouse=True)
 def gradients(monkeypatch):
-    """Whether each gradient that was asked for was ours: all are that we compute, where else only proven ones would be."""
+    """Notes for each gradient that is asked for if it is ours: here all are that we compute, elsewhere only proven ones."""
     found, planned = [], backward._planned
 
     def plan(problem, how, index):
@@ -55,7 +55,7 @@ def gradients(monkeypatch):
 
 
 class Case(theirs.NNTestCase):
-    """What those tests ask of the case that runs them."""
+    """A case with the methods that PyTorch's module tests ask of whoever runs them."""
 
     __test__ = False
 

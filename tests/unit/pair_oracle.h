@@ -113,7 +113,7 @@ inline std::vector<float> pair_expected(const PairProblem& a, const PairTensors&
   const auto second = convolved(middle, all.second, all.second_bias, a.second_taps, 1);
   for (std::size_t i = 0; i < count; ++i) y[i] = round(second[i] + static_cast<double>(all.x[i]));
   if (a.snake == Snake::none) return y;
-  std::vector<float> behind(count);  // of what is stored
+  std::vector<float> behind(count);  // Snakes of y as it is stored
   for (std::size_t i = 0; i < count; ++i)
     behind[i] = round(activated(static_cast<double>(y[i]), static_cast<std::int64_t>(i) % a.c,
                                 all.behind_alpha, all.behind_scale));

@@ -27,7 +27,7 @@ std::array<std::array<std::atomic<int>, kTasks>, kTeam> inner_touched;
 
 TEST(ParallelFor, WorksInsideARegionOfTheCallers) {
   for (auto& row : inner_touched)
-    for (auto& count : row) count = 0;  // where the test is repeated
+    for (auto& count : row) count = 0;  // a repeated test finds the counts of its last run
 #pragma omp parallel num_threads(kTeam)
   {
     auto& row = inner_touched[static_cast<std::size_t>(omp_get_thread_num())];

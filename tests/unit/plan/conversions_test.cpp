@@ -42,7 +42,7 @@ TEST(Conversions, AreStepsOfThePlan) {
   for (const Operand operand : operands_of(plan))
     EXPECT_TRUE(operand == Operand::x_nhwc || operand == Operand::residual_nhwc ||
                 operand == Operand::y_nhwc || operand == Operand::packed ||
-                operand == Operand::cache)  // of no frames here
+                operand == Operand::cache)  // the cache of frames is empty here
         << to_string(operand);
 }
 
