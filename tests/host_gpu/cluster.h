@@ -174,8 +174,9 @@ void check_global(const void* address, unsigned bytes, const char* does);
 void begin_watching();
 void copy_begins(unsigned to, unsigned bytes);
 void copy_ends(unsigned to, unsigned bytes);
-void ended_by_waiting(unsigned to, unsigned bytes);  // others must come behind the current thread, which waited
-void written_by_copy(unsigned to, unsigned bytes);   // and it ends
+void ended_by_waiting(unsigned to,
+                      unsigned bytes);  // others must come behind the current thread, which waited
+void written_by_copy(unsigned to, unsigned bytes);  // and it ends
 // The thread that wrote a byte there that neither it nor one with this time has fenced since; or -1.
 int unfenced_writer(unsigned from, unsigned bytes, unsigned fenced);
 bool is_ordered(unsigned from, unsigned bytes);  // the current thread comes behind whoever wrote there

@@ -137,9 +137,11 @@ class HostKernel : public testing::TestWithParam<const cuda::KernelAlgorithm*> {
   void SetUp() override {
     host_gpu_tests::set_mode(modes().front());
     if (!problems().empty()) return;
-    // A 9.0 runs every kernel, an 8.0 those that are not for 9.0; a part of the problems may hold none of one's.
+    // A 9.0 runs every kernel, an 8.0 those that are not for 9.0; a part of the problems may hold none of
+    // one's.
     const bool is_an_older = !host_gpu_tests::device_words().empty();
-    ASSERT_TRUE((is_an_older && algorithm().name().ends_with("_sm90")) || std::getenv("CONVTUNE_HOST_GPU_PART"))
+    ASSERT_TRUE((is_an_older && algorithm().name().ends_with("_sm90")) ||
+                std::getenv("CONVTUNE_HOST_GPU_PART"))
         << algorithm().name() << " has no problem here";
     GTEST_SKIP() << algorithm().name() << " is for none of these problems on " << gpu().info().name;
   }
