@@ -27,7 +27,7 @@ ROUNDS = 12
 
 
 class Tensor:
-    """Memory of so many bytes, `line` lines and `offset` bytes behind a huge page's beginning."""
+    """Memory of `size` bytes, `line` lines and `offset` bytes behind a huge page's beginning."""
 
     def __init__(self, size, line, offset, huge):
         two = 2 << 20

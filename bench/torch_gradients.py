@@ -174,7 +174,7 @@ def signature(tensor):
 
 
 def same_bits(run, times, machine):
-    """(how many of so many runs were not as the first, the first's signature); every other beside products of matrices."""
+    """(how many of `times` runs were not as the first, the first's signature); every other beside products of matrices."""
     machine.synchronize()
     first = signature(run())
     matrix = torch.rand(2048, 2048, device=machine.device)

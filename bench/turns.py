@@ -125,7 +125,7 @@ class Worker:
 
 
 def make_ready(workers, at_once, until, look):
-    """Begins them in their order, so many at once; who comes first in it has the GPU first. `look` is given each that is ready,
+    """Begins workers in their order, `at_once` at once; who comes first in it has the GPU first. `look` is given each that is ready,
     while nothing else runs there. Who is not ready at that time is left out."""
     waiting, busy, wanting, holder = list(workers), [], [], None
     while waiting or busy:

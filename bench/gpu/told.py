@@ -37,7 +37,7 @@ def models(folder):
             print(f"{way:13} {us:9.0f} us{f' {min(theirs) / us:5.2f}x' if theirs else ''} queued {row['queued_us']:.0f} busy "
                   f"{row['busy_us']:.0f} in {sum(one[0] for one in row['kernels'].values()):.0f} kernels, {row['peak_mib']} MiB, error "
                   f"{row['error']:.1e}; ms: {' '.join(f'{kind[:4]} {ms:.2f}' for kind, ms in kinds.items())}"
-                  + (f"; loop {row['loop_ms']['median']:.2f} ms" if "loop_ms" in row else "")
+                  + (f"; loop {row['loop_ms']['median']:.2f} ms, {row['launch_us']:.0f} us until a call returns" if "launch_us" in row else "")
                   + (f"; longer {row['longer_us'] / 1e3:.1f} ms {row['longer_peak_mib']} MiB" if "longer_us" in row else ""))
         for way in ("optimize", "graphed", "convtune", "convtune_launched"):
             for kernel, (times, us, _) in list(ways.get(way, {}).get("kernels", {}).items())[:6]:

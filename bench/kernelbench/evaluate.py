@@ -88,7 +88,7 @@ def build_file(file):
 
 
 def build_all(files, jobs):
-    """Builds so many files at once: those of many extensions first. Gives the failures by file."""
+    """Builds `jobs` files at once: those of many extensions first. Gives the failures by file."""
     begin = time.monotonic()
     files = sorted(files, key=lambda file: -file.read_text().count("load_inline("))
     with ThreadPoolExecutor(jobs) as pool:
