@@ -23,7 +23,7 @@ def twice(inputs, outputs, stride=1):
 
 
 class UNet(nn.Module):
-    """One channel to two classes; each stage, of so many channels, halves the volume."""
+    """One channel to two classes; each stage, of a number of channels from `widths`, halves the volume."""
 
     def __init__(self, widths):
         super().__init__()

@@ -80,7 +80,7 @@ class Pair {
 // All configs for a problem, the one that should be fastest first. Throws Error{unsupported} with the reason
 // where there is none, Error{invalid_argument} for numbers that make no pair.
 std::vector<Config> pair_configs(const PairProblem& problem, Device device = best_device());
-// Without a config: with the first of them. Compiles; throws as above.
+// Takes the first of pair_configs() where no config is given. Compiles; throws what pair_configs() throws.
 Pair plan_pair(const PairProblem& problem, Device device = best_device(), const Config& config = {});
 
 }  // namespace convtune

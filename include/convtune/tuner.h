@@ -125,7 +125,7 @@ struct TuningSummary {
   std::string not_recorded = {};  // why the record could not be written; empty where it was, or was not to be
   std::optional<HeldContest> contest = {};  // with the vendor; nothing where there was none
   std::vector<SearchStep> steps = {};       // in the order in which they were tried
-  // If there was no time to try all: configs tried on so many images, of which the best were tried whole.
+  // If there was no time to try all: configs tried on small_batch images, of which the best were tried whole.
   std::int64_t small_batch = 0, small_trials = 0;
 };
 

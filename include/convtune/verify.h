@@ -44,7 +44,7 @@ struct VerifyOptions {
   std::optional<Direction> direction;  // only those of its problems that run in this one
   std::function<void(std::int64_t done, std::int64_t total, std::int64_t mismatches)> progress;
   // By the random sweep, and where one problem's candidates are compiled, from a thread of its own, each time
-  // that one of them has taken another so many milliseconds: which it is, and what it waits for.
+  // that one of them has taken another `stall_ms` milliseconds: which it is, and what it waits for.
   std::function<void(const std::string& what)> stalled;
   std::int64_t stall_ms = 10'000;
   const std::atomic<bool>* cancel = nullptr;

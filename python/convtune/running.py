@@ -38,7 +38,7 @@ class PackedWeights:
 
 
 def with_axes(problem: Problem, shape: tuple[int, ...], axes: int, before: int | None = None) -> tuple[int, ...]:
-    """A tensor's shape as code of so many axes has it: where the problem has no depth, 3-D code has one plane, `before`
+    """A tensor's shape as code of `axes` axes has it: where the problem has no depth, 3-D code has one plane, `before`
     that axis; where all tensors are one row high, 1-D code has no height."""
     at = (2 if problem.layout == "nchw" else 1) if before is None else before
     if axes == 3 and not problem.has_depth:

@@ -16,7 +16,7 @@ namespace convtune {
 
 class Child {
  public:
-  // Forks. The child calls `work` with the ends of so many pipes, to write to, and exits with 0 when it
+  // Forks. The child calls `work` with the ends of `pipes` pipes, to write to, and exits with 0 when it
   // returns. It is killed when the thread that starts it ends. Throws Error{io} where no process is to be
   // had.
   Child(std::size_t pipes, const std::function<void(std::span<const int>)>& work);

@@ -5,7 +5,7 @@
 
 namespace convtune {
 
-// `count` rows of `bytes`, each so many bytes behind the one before. Without `from` they become zeros.
+// `count` rows of `bytes`, each a pitch in bytes behind the one before. Without `from` they become zeros.
 struct Rows {
   void* to = nullptr;
   std::size_t to_pitch = 0;

@@ -18,7 +18,7 @@ using Words = std::map<std::string, std::string, std::less<>>;
 // The file with "@WORD@" replaced; other '@' stay. What a word stands for is not looked into.
 std::string fill_template(std::string_view file, const Words& words);
 
-// A layer's numbers, its shapes, and how its functions are called in a file of so many layers.
+// A layer's numbers, its shapes, and how its functions are called in a file of `layers` layers.
 Words layer_words(const ExportLayer& layer, std::size_t layers);
 
 // Sizes along depth, height and width.

@@ -71,7 +71,7 @@ class Testbed {
   }
   std::string clock_drift() { return backend_.clock_drift(); }
 
-  // Has all tensors begin so many bytes behind a line of the cache from now on; at first they begin at one.
+  // Has all tensors begin `behind` bytes behind a line of the cache from now on; at first they begin at one.
   void begin_tensors(std::size_t behind);
 
  private:

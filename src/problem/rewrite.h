@@ -20,7 +20,7 @@ ConvProblem in_plane(const ConvProblem& problem);
 ConvProblem joined(const ConvProblem& problem);
 
 // Frames as they lie: `count` runs, one an image or in NCHW one a channel of an image, in each of which
-// frames of so many elements follow each other.
+// frames of `frame` elements follow each other.
 struct FrameRuns {
   std::int64_t count, frame;
 };

@@ -39,8 +39,8 @@ struct TrialEntry {
 
 class TrialLog {
  public:
-  // Begun by so many processes that died before its end, a config is taken for what kills or hangs them. Not
-  // at once: a process also dies of what is none of the config's fault.
+  // Begun by kMostDeaths processes that died before its end, a config is taken for what kills or hangs them.
+  // Not at once: a process also dies of what is none of the config's fault.
   static constexpr int kMostDeaths = 2;
 
   // `folder` is a Database's folder; nothing is kept where it is empty. Reads what is there; nothing is
@@ -54,7 +54,7 @@ class TrialLog {
 
   struct Deaths {
     int processes = 0;  // that began it, and died before it came to an end
-    int left_out = 0;   // by so many searches since the last of them began
+    int left_out = 0;   // searches that left it out since the last process began
   };
   // Since it last came to an end. The file is read again, for what other processes have found out meanwhile.
   Deaths deaths(const std::string& algorithm, const Config& config, const std::string& kernel_hash) const;

@@ -13,7 +13,7 @@ namespace convtune::torch {
 struct Plan {
   convtune_problem problem = CONVTUNE_PROBLEM_INIT;  // in the layout that the kernel runs in
   std::shared_ptr<const convtune_convolution> convolution;
-  Sizes x{}, y{};            // sizes of the operator's: backward x is dy, and y is dx
+  Sizes x{}, y{};            // sizes of the operator's tensors: backward x is dy, y is dx
   bool wanted_last = false;  // y is to lie channels last
 
   bool transposed() const { return problem.direction == CONVTUNE_BACKWARD_DATA; }

@@ -14,7 +14,7 @@ void place(const std::int64_t* numbers, std::int64_t axes, Sizes& to) {
   std::copy_n(numbers + 2, axes, to.end() - axes);
 }
 
-// Copies those that a tensor of so many axes has.
+// Copies the numbers of those dimensions that a tensor with `axes` axes in space has.
 void pick(const Sizes& from, std::int64_t axes, std::int64_t* numbers) {
   std::copy_n(from.begin(), 2, numbers);
   if (axes > 0) std::copy_n(from.end() - axes, axes, numbers + 2);

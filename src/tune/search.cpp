@@ -7,24 +7,24 @@
 namespace convtune {
 namespace {
 
-// A first guess that is forecast to take so many times the best one's time has no place before the others:
+// A first guess that is forecast to take kFarOff times the best one's time has no place before the others:
 // the model was never wrong by as much between algorithms, and some such kernels take seconds to compile.
 constexpr double kFarOff = 2;
 
-// While the search climbs, one of so many candidates is another algorithm's. A first guess may be poor, or
-// disturbed: of 60 trials of a layer on a CPU one was of the algorithm that takes half of the time of all
-// others, and in another search of it all first guesses took 16 ms, of which 2 are right.
+// While the search climbs, one of kElsewhereEvery candidates is another algorithm's. A first guess may be
+// poor, or disturbed: of 60 trials of a layer on a CPU one was of the algorithm that takes half of the time
+// of all others, and in another search of it all first guesses took 16 ms, of which 2 are right.
 constexpr std::size_t kElsewhereEvery = 4;
 
 // So often an algorithm is tried before its times say that it is far off.
 constexpr std::size_t kTrialsToJudge = 3;
 
-// An algorithm whose best forecast is so many times the best of all may still be the fastest, and three of
-// its configs are tried early. Of a layer on a GPU 10 of the first 12 guesses were of the way with the best
-// forecasts, and the best of them took 1.29 times the time of the only one that was tried of another.
+// An algorithm whose best forecast is kNearEnough times the best of all may still be the fastest, and three
+// of its configs are tried early. Of a layer on a GPU 10 of the first 12 guesses were of the way with the
+// best forecasts, and the best of them took 1.29 times the time of the only one that was tried of another.
 constexpr double kNearEnough = 1.5;
 
-// Configs of an algorithm that are forecast to take up to so many times its best are as likely to be its
+// Configs of an algorithm that are forecast to take up to kAlike times its best are as likely to be its
 // fastest.
 constexpr double kAlike = 1.15;
 

@@ -18,7 +18,7 @@ struct SearchContext {
   Testbed& bed;
   Screening& screening;
   std::function<bool()> cancelled;
-  // Progress: this stage begins, and has so many steps.
+  // Progress: `stage` begins, and has `steps` steps.
   std::function<void(const char* stage, std::int64_t steps)> tell = [](const char*, std::int64_t) {};
 };
 

@@ -14,11 +14,12 @@
 namespace convtune {
 namespace {
 
-// The sweep asks the vendor every so many problems, since it plans slowly (cuDNN under one lock), and lets
-// kernels be compiled for every so many: where nothing has to be compiled, every problem is checked.
+// The sweep asks the vendor once in kVendorEvery problems, since it plans slowly (cuDNN under one lock), and
+// lets kernels be compiled once in kCompiledEvery: where nothing has to be compiled, every problem is
+// checked.
 constexpr std::uint64_t kVendorEvery = 8, kVendorEveryOnGpu = 16, kCompiledEvery = 32;
 constexpr std::uint64_t kDraws = 1000;  // per problem for one algorithm
-// One in so many problems that could have a Snake has one: few, since one kernel alone and the oracle's
+// One in kSnakeEvery problems that could have a Snake has one: few, since one kernel alone and the oracle's
 // algorithm take it; more where an algorithm is named that does.
 constexpr std::uint64_t kSnakeEvery = 32, kSnakeEveryOfOne = 4;
 

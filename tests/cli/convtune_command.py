@@ -43,7 +43,7 @@ class CliTest(unittest.TestCase):
                               **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options})
 
     def on_terminal(self, columns, *args):
-        """Exit code and all that a terminal of so many columns is sent."""
+        """Exit code and all that a terminal of `columns` columns is sent."""
         child, terminal = pty.fork()
         if child == 0:
             fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))

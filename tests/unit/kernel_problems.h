@@ -55,7 +55,7 @@ inline std::vector<ConvProblem> supported(const Algorithm& algorithm, const Devi
   problems.insert(problems.end(), gradients.begin(), gradients.end());
   return problems;
 }
-// At most so many of them, from all over the list.
+// At most `most` of the list, from all over the list.
 template <class T>
 std::vector<T> spread(const std::vector<T>& list, std::size_t most) {
   if (list.size() <= most) return list;

@@ -173,7 +173,7 @@ class Packing:
         if memory is not None and found.holds(sources):  # type: ignore[union-attr]
             return (memory,)
         memory = torch.empty(max(self.convolution.packed_bytes, 1), dtype=torch.uint8, device=sources[0].device)
-        if self.fold.places[2] is None:  # a norm's changes in training are counted elsewhere
+        if self.fold.places[2] is None:  # no norm: what its training changes is counted elsewhere
             with contextlib.suppress(RuntimeError):  # tensors made in inference mode count no changes
                 memory.shared = _shared[key] = _Shared(memory, sources, lambda _: _shared.pop(key, None))  # type: ignore[attr-defined]
         self.renew([memory], inputs)

@@ -29,7 +29,7 @@ __all__ = ["conv2d_packed", "conv3d_packed", "fields_of", "layout_of", "output_s
 
 
 def output_shape(problem: Problem, axes: int) -> tuple[int, ...]:
-    """The shape of y, of tensors with so many axes, channels first."""
+    """The shape of y, of tensors with `axes` axes in space, channels first."""
     if problem.direction == "bwd_d":
         return problem.stored_images, problem.c, *(problem.d, problem.h, problem.w)[-axes:]
     return problem.stored_images, problem.k, *(1, *problem.output_size)[-axes:]
@@ -50,7 +50,7 @@ def layout_of(plan: str) -> str:
 
 
 def planned(plan: str, index: int, axes: int = 2) -> Planned:
-    """The convolution of that line on the GPU `index`, or on the CPU (-1), of tensors with so many axes. Raises
+    """The convolution of that line on the GPU `index`, or on the CPU (-1), of tensors with `axes` axes. Raises
     InvalidArgument where it is of another kind of device."""
 
     def make() -> Planned:

@@ -34,7 +34,7 @@ void let_go_of_team() {
 // When the library is loaded: older C libraries hold a lock while handlers run, and registering one takes it.
 [[maybe_unused]] const int team_handler = ::pthread_atfork(let_go_of_team, nullptr, nullptr);
 
-// How many of so many threads can be started now, all at once.
+// Number of threads, of `wanted`, that can be started now, all at once.
 int startable(int wanted) {
   std::atomic<int> may_end = 0;
   const auto wait = [](void* end) -> void* {

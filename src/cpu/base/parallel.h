@@ -58,7 +58,7 @@ class TaskQueue {
 // Calls member(context, i) for each of [0, members) that comes before the work is done, 0 always.
 void run_members(int members, void (*member)(void* context, int index), void* context);
 
-// Runs body(TaskQueue&) on this thread and on so many threads in all, or fewer. Each has an equal share of
+// Runs body(TaskQueue&) on this thread and on `threads` in all, or fewer. Each has an equal share of
 // [0, tasks) to begin with, takes tasks of some ten microseconds at a time, and has done with its own takes
 // from the others': a thread that the system holds up delays what it has taken, and one that has not begun
 // delays nothing. Returns when all tasks are done. body must not throw.
@@ -81,8 +81,8 @@ void parallel_tasks(int threads, std::int64_t tasks, Body&& body) {
       team, [](void* context, int index) { (*static_cast<decltype(member)*>(context))(index); }, &member);
 }
 
-// Runs body(begin, end) for ranges that make [0, tasks) together, by so many threads, or fewer. Returns when
-// all are done. body must not throw.
+// Runs body(begin, end) for ranges that make [0, tasks) together, by `threads` threads, or fewer. Returns
+// when all are done. body must not throw.
 template <class Body>
 void parallel_for(int threads, std::int64_t tasks, Body&& body) {
   parallel_tasks(threads, tasks, [&](TaskQueue& queue) {

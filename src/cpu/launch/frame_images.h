@@ -31,7 +31,7 @@ void take_frame_images(const ConvProblem& problem, MemoryPlan& memory);
 // Cycles over all threads in which images are gathered and their outputs copied.
 double frame_image_cycles(const ConvProblem& problem);
 
-// Makes an executable of images for so many threads.
+// Makes an executable of images for `threads` threads.
 using MakeOfImages = std::function<std::unique_ptr<Executable>(const ConvProblem& images, int threads)>;
 // An executable of `problem` by those of its images: of one on each thread where there are many, else of one
 // image after the other on all threads.

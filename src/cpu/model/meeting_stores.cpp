@@ -28,7 +28,7 @@ struct Aligned {
   alignas(4096) std::array<float, 2 * kPageFloats> window, weights;
 };
 
-// Microseconds of a row of register tiles whose planes are so many floats apart.
+// Microseconds of a row of register tiles whose planes are `plane` floats apart.
 double row_us(const DirectKernels& kernels, TileKernel kernel, std::int64_t plane, Aligned& memory) {
   std::array<std::int32_t, kTaps> taps;
   for (std::int32_t t = 0; t < kTaps; ++t) taps[static_cast<std::size_t>(t)] = 16 * t;

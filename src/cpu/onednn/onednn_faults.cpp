@@ -12,8 +12,8 @@ struct Axis {
 
   bool window_is_longer() const { return (filter - 1) * dilation >= size; }
   bool windows_may_step_over() const { return filter > 1 && dilation > size; }
-  // True where the first window or the last sees nothing, and where taps are farther apart than the image is
-  // long.
+  // True where the first window or the last sees only padding, and where taps are farther apart than the
+  // image is long, so that any window may.
   bool some_window_sees_nothing() const {
     if (windows_may_step_over()) return true;
     return (filter - 1) * dilation < padding || (outputs - 1) * stride - padding >= size;

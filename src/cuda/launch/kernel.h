@@ -57,7 +57,7 @@ class Kernel {
   bool overlaps_ = false;
 };
 
-// Fills device memory with so many words. Returns as soon as the work is queued.
+// Fills device memory with `words` copies of `word`. Returns as soon as the work is queued.
 void fill(int device, void* memory, unsigned word, std::size_t words, Stream stream);
 
 }  // namespace convtune::cuda

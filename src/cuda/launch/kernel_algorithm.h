@@ -159,7 +159,7 @@ struct Ranked {
 };
 constexpr std::size_t kMostCandidates = 64;
 constexpr double kHopeless = 2;  // times the best estimate
-// The best, best first: at most so many, and none that is estimated at more than `hopeless` times the best.
+// The best, best first: at most `most`, and none that is estimated at more than `hopeless` times the best.
 // Candidates that are equal stay in their order.
 template <class Typed>
 std::vector<Typed> best_of(std::vector<Ranked<Typed>> ranked, std::size_t most = kMostCandidates,
@@ -223,10 +223,10 @@ inline const std::vector<Argument> kEpilogueArguments = {
 // Abilities of all kernels in half precision: fp16 or bf16 for x, w and y, sums in fp32, every epilogue.
 extern const Abilities kHalfAbilities;
 
-// Launch bounds of so many blocks a multiprocessor, and the registers that they leave to a thread.
+// Launch bounds of `blocks` blocks a multiprocessor, and the registers that they leave to a thread.
 void hold_resident(LaunchPlan& plan, int blocks);
 
-// The plan, of a kernel whose blocks go from tile to tile in any multiple of so many (KernelLaunch::unit).
+// The plan, of a kernel whose blocks go from tile to tile in any multiple of `unit` (KernelLaunch::unit).
 LaunchPlan going_on(LaunchPlan plan, int unit);
 
 // The shape that they all have: of an algorithm whose config is the struct `Kernel` (its config.h).

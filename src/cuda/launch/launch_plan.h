@@ -196,7 +196,7 @@ struct LaunchPlan {
   int product_columns = 0;
   // The kernels are those of every problem of a kind: loaded once in a process.
   bool serves_every_problem = false;
-  // The kernels take any batch up to so many images, 0: one alone. Plans of several batches share what is
+  // The kernels take any batch up to this many images, 0: one alone. Plans of several batches share what is
   // loaded.
   int most_images = 0;
 

@@ -21,7 +21,7 @@ struct SumPixels {
     return channels % most == 0 ? most : 1;
   }
   constexpr int columns() const { return channels / width(); }
-  // A block of the second kernel adds up so many channels, each in so many shares.
+  // A block of the second kernel adds up kAdded channels, each in kShares shares.
   static constexpr int kAdded = 8, kShares = 128, kAddThreads = kAdded * kShares;
 };
 

@@ -14,8 +14,8 @@ namespace convtune::cuda {
 
 constexpr double kBulkBytes = 512;  // that a warp copies by one instruction, 16 a thread
 
-// Stores a tile's outputs in pieces of so many, each of `bytes`. Their ends lie anywhere in a sector of 32,
-// unless all pieces are whole sectors.
+// Stores a tile's outputs in pieces of `piece` numbers of `bytes` each. Their ends lie anywhere in a sector
+// of 32, unless all pieces are whole sectors.
 void store_in_pieces(TileWork& work, double outputs, double piece, double bytes = sizeof(float));
 
 // Bytes of the input's rows, of pixels where channels come last, that filters meet, of the residual, and of
@@ -32,7 +32,7 @@ double read_inside(int tiles, const First& first, int count, int extent) {
   return sum;
 }
 
-// Counts what is done to so many outputs of a tile in half precision before they are rounded
+// Counts what is done to `outputs` outputs of a tile in half precision before they are rounded
 // (tile/epilogue.cuh).
 void add_epilogue(Phase& store, const ConvExtents& conv, double outputs);
 
@@ -42,8 +42,8 @@ void add_store(TileWork& work, const Phase& store, bool beside_products);
 // Blocks of a grid that stay on the device's SMs, in whole clusters.
 unsigned resident_grid(long long blocks, int multiprocessors, int cluster = 1);
 
-// Blocks that run at once in clusters of so many. Larger ones leave some multiprocessors of each group idle:
-// on an H200 of 132, clusters of 4 and of 8 ran together on 112, and not on 128.
+// Blocks that run at once in clusters of `cluster`. Larger ones leave some multiprocessors of each group
+// idle: on an H200 of 132, clusters of 4 and of 8 ran together on 112, and not on 128.
 long long clustered_blocks(const Target& target, const BlockNeeds& block, int cluster);
 
 double outputs_of(const ConvExtents& conv);  // for all images

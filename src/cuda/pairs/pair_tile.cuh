@@ -109,7 +109,7 @@ __device__ __forceinline__ void load_numbers(const Run& run, const Tile<config>&
   }
 }
 
-// The place of a piece of 16 bytes in matrices of so many bytes each, one for each chunk of channels.
+// The place of a piece of 16 bytes in matrices of `matrix_bytes` each, one for each chunk of channels.
 template <PairSm90 config>
 __device__ __forceinline__ unsigned place_of(int row, int piece, int matrix_bytes) {
   return piece / config.pieces() * matrix_bytes + row * config.row_bytes() +

@@ -48,7 +48,7 @@ __device__ inline void mbarrier_arrive_if(unsigned barrier, bool arrives) {
                : "memory");
 }
 
-// An arrival; the phase also waits for so many bytes of bulk copies. These and the copies below come with
+// An arrival; the phase also waits for `bytes` bytes of bulk copies. These and the copies below come with
 // their condition inside: in a branch the compiler would not know their operands to be a warp's and not a
 // thread's.
 __device__ inline void mbarrier_arrive_expect(unsigned barrier, unsigned bytes) {

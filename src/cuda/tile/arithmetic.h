@@ -25,7 +25,7 @@ constexpr int gcd(int a, int b) {
   return a;
 }
 
-// Registers that `blocks` blocks of so many threads on an SM leave to a thread: they are dealt by eights.
+// Registers that `blocks` blocks of `threads` threads on an SM leave to a thread: they are dealt by eights.
 constexpr int registers_for(int threads, int blocks) {
   return lesser(65536 / (threads * blocks) / 8 * 8, 255);
 }

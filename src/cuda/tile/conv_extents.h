@@ -79,7 +79,7 @@ struct ConvExtents {
   constexpr int taps() const { return group_channels() * t * r * s; }  // products of a sum
   constexpr long long weights() const { return static_cast<long long>(k) * taps(); }
 
-  // Tells whether offsets in so many images, and in an output, are ints, with room for what is added to them.
+  // Tells whether offsets in `images` images and in an output are ints, with room for what is added to them.
   constexpr bool offsets_are_ints(int images = 1) const {
     return 1LL * images * h * w < (1LL << 30) / c && 1LL * p * q < (1LL << 30) / k;
   }

@@ -35,13 +35,13 @@ struct LyingWeights {
            tap / (a.r * a.s) * step_d + tap / a.s % a.r * step_h + tap % a.s * step_w;
   }
 
-  // Filters that a box brings of a layer's, as a block of a cluster brings so many.
+  // Filters that one box brings, of the `part` filters that a block of a cluster brings.
   static constexpr int box_filters(int part) { return part > kMostBox ? part / 2 : part; }
   static constexpr int kMostBox = 256;
 
   // ---- A part's weights by their numbers, its filters being residues of channels of dx ----
   static constexpr int kBlock = 64;  // channels of a box, 128 bytes
-  // Tells whether TMA can bring so many filters of a part, in blocks that are each of one residue.
+  // Tells whether TMA can bring `filters` filters of a part, in blocks that are each of one residue.
   constexpr bool can_load(const ConvExtents& a, int filters) const {
     if (rows) return !a.residual && !a.lies.between() && a.group_channels() % 8 == 0 && filters % 16 == 0;
     const bool apart = a.lies.residues() == 1 || a.lies.uneven();  // each has tiles of its own

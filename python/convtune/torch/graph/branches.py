@@ -54,7 +54,7 @@ def products(node: Node) -> float:
 
 def _branches(source: Node, nodes: Sequence[Node], work: dict[Node, float]) -> list[list[Node]]:
     """Nodes that depend on `source`, by branches: a node belongs to the branch that it reads, and to none where it reads several.
-    Branches without a convolution are left out, and each ends with its last one."""
+    Branches without a convolution are left out; each of the others ends with its last convolution."""
     branch: dict[Node, int | None] = {}
     count = 0
     for node in nodes:

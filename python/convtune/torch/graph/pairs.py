@@ -147,7 +147,7 @@ def snake_of(node: Any, channels: int, weights: Weights) -> tuple[Node, int, Sna
 
 
 def _is_plain(chain: Chain, channels: int, dilated: bool) -> bool:
-    """True of a convolution of rows of so many channels, without a norm, that gives what it takes in length."""
+    """True of a convolution of rows of `channels` channels, without a norm, that gives what it takes in length."""
     if chain.linear or chain.frames is not None or any(place is not None for place in chain.fold.places[2:6]):
         return False
     how, shape = chain.how, chain.weight.meta["val"].shape

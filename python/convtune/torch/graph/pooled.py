@@ -15,7 +15,7 @@ _aten: Any = torch.ops.aten
 
 
 def _is_whole(sizes: Any, strides: Any, offset: Any, numbers: int) -> bool:
-    """True where these are all of a row of so many numbers, one behind the other."""
+    """True where these are all of a row of `numbers` numbers, one behind the other."""
     if offset not in (None, 0) or not all(type(one) is int for one in (*sizes, *strides)) or math.prod(sizes) != numbers:
         return False
     wanted = 1

@@ -120,7 +120,7 @@ class _Wish:
         return _line(self.line, where, isinstance(self.chain, PairChain), self.source is not None)
 
     def gives_up(self) -> None:
-        """Drops what no kernel does: first the part that needs another step's Snake, then the Snake behind this one."""
+        """Drops what no kernel does: first the x that a step in front activates, then the Snake behind this one."""
         if self.source is not None:
             self.source.behind = self.source.reader = None
             self.source = None

@@ -46,7 +46,7 @@ def _key(layers: list[tuple[Layer, list[Any]]], min_gain: float, lines: frozense
 def known(
     layers: list[tuple[Layer, list[Any]]], min_gain: float, lines: frozenset[str] = frozenset()
 ) -> list[dict[str, Any]] | None:
-    """The decisions on a graph's layers, a row each; None where they are still to be made, as for other plans. `lines`: those of
+    """The decisions on a graph's layers, a row each; None where they are still to be made, or were for other plans. `lines`: those of
     the graph's plans."""
     return recall_layers(_key(layers, min_gain, lines)) if layers else []
 

@@ -27,7 +27,7 @@ __all__ = ["cheapest", "processor_us"]
 
 _backward: Any = torch.ops.aten.convolution_backward.default
 _CALLS, _SAMPLES = 8, 7
-_ALIKE = 0.97  # ratio of two ways' costs: a smaller difference is none
+_ALIKE = 0.97  # ratio of two ways' costs, from which on neither is preferred
 
 
 def processor_us(run: Callable[[], object], device: torch.device) -> float:

@@ -20,7 +20,7 @@ namespace convtune::cpu {
 namespace {
 
 constexpr std::int64_t kFewChannels = 4;
-constexpr std::size_t kVaried = 8;  // configs of a register tile of which variants are made
+constexpr std::size_t kVaried = 8;  // best configs of a register tile, of which variants are made
 
 // Bytes of the second cache that a tile goes through: its window, staged or read as it lies. One far larger
 // than that cache has lost its purpose.

@@ -18,7 +18,7 @@ void stage_window(const ConvProblem& problem, const DirectGeometry& geometry, co
 class WindowAhead {
  public:
   WindowAhead() = default;  // nothing
-  // The rows that `next` reads and `now` does not, in `calls` parts beside so many taps each.
+  // The rows that `next` reads and `now` does not, in `calls` parts beside `taps` taps each.
   WindowAhead(const ConvProblem& problem, const OutputTile& now, const OutputTile& next, const void* x,
               std::int64_t calls, std::int64_t taps);
 

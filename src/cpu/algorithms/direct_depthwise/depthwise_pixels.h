@@ -60,7 +60,7 @@ class DepthwisePixels {
   struct Sizes {
     std::vector<PixelKernel<T>> kernels;
 
-    // How many of so many pixels are computed next: register tiles are nearly equal.
+    // Number of pixels, of `left`, that are computed next: register tiles are nearly equal.
     std::int64_t next(std::int64_t left) const {
       const std::int64_t count = (left - 1) / std::ssize(kernels) + 1;
       std::int64_t pixels = (left - 1) / count + 1;
@@ -127,7 +127,7 @@ class DepthwisePixels {
                                : args.row_step * (a.r - 1) + args.fetch_step + a.pad_left * a.c),
             frames.from * args.frame_weights + rows.from * row_weights()};
   }
-  // Computes so many pixels from `col` on by a kernel of that size.
+  // Computes `pixels` pixels from `col` on by a kernel of that size.
   void compute_pixels(const Sizes& sizes, const Row& row, std::int64_t col, std::int64_t pixels,
                       PixelArgs<T>& args) const {
     const std::int64_t at = col * problem_.stride_w;

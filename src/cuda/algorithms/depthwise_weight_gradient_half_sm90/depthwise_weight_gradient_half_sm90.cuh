@@ -33,8 +33,8 @@ struct Consumer {
   unsigned smem;
   int lane, quad;
   unsigned inputs[kStrips], gradients[kStrips];  // behind a stage's begin
-  // Where the last block's column is read, behind the first one's. 0: a strip has none, and what is read in
-  // its place is not kept.
+  // Offset from the first block's column at which the last block's is read. 0: a strip has no such column,
+  // and what is read in its place is not kept.
   unsigned last;
   float sums[4][a.r][4] = {};
   unsigned rows[kDepth][4][2];

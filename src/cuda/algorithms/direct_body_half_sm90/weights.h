@@ -26,7 +26,8 @@ struct BodyWeights {
           if (left-- == 0) return first + row * columns + column;
     return 0;
   }
-  constexpr int apart() const { return folded == 1 && depth % 8 == 0 ? taps : 0; }  // weights of a piece
+  // Distance in w between the weights of a piece, where all pieces are whole ones or zeros; else 0.
+  constexpr int apart() const { return folded == 1 && depth % 8 == 0 ? taps : 0; }
   constexpr long long source_of(long long i) const {
     const int row = static_cast<int>(i / channels % filters);
     const auto whole = static_cast<int>(i / (filters * channels));  // steps of all tiles

@@ -50,7 +50,8 @@ struct HalfGemmWeights {
 
   // Pieces of 16 bytes are exchanged as TMA and wgmma have it. Its own inverse.
   constexpr int exchanged(int row, int piece) const { return piece ^ (row * pieces / 8 % pieces); }
-  constexpr int apart() const { return depth % 8 == 0 ? taps : 0; }  // weights of a piece
+  // Distance in w between the weights of a piece, where all pieces are whole ones or zeros; else 0.
+  constexpr int apart() const { return depth % 8 == 0 ? taps : 0; }
   constexpr long long source_of(long long i) const {
     const long long at = i / 8;
     const int row = static_cast<int>(at / pieces % filters);
