@@ -87,7 +87,7 @@ class Convolution {
   // As above, with packed weights in memory of the caller's, where another allocator owns the device:
   // packed_bytes() of it, aligned to packed_alignment(). The caller keeps it until the work that
   // reads it is done. Nobody can check whose weights they are; they serve any Convolution of this process
-  // with an equal problem(), plan() and device(). Throws Error{invalid_argument} as above, and for memory
+  // with an equal problem(), plan() and device(). Throws Error{invalid_argument} as run(), and for memory
   // that is not aligned.
   std::size_t packed_bytes() const;  // at least 1
   // Bytes that a run takes beside its tensors and packed weights, of memory that the runs of a stream share.

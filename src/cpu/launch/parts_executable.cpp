@@ -58,7 +58,7 @@ struct RowParts {
   std::vector<Source> sources;
 };
 
-// The sources of rows of `parts`, or none where they are not as above.
+// The sources of rows of `parts`, or none where these are not parts as RowParts has them.
 std::vector<RowParts::Source> sources_of(const std::vector<BuiltPart>& all,
                                          const std::vector<std::size_t>& parts) {
   const PartAxis& first = all[parts.front()].part.width;

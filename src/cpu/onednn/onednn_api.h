@@ -132,7 +132,7 @@ struct OnednnFunctions {
 const Support& onednn_found();
 // The loaded functions. Throws Error{unsupported} with onednn_found()'s reason.
 const OnednnFunctions& onednn_functions();
-const OnednnVersion& onednn_numbers();  // throws likewise
+const OnednnVersion& onednn_numbers();  // throws as onednn_functions() does
 
 // Throws where `status` is not success: Error{unsupported} where oneDNN has no implementation of what was
 // asked, else Error{internal}. `doing` as in "oneDNN 3.2.0 failed to create a convolution".

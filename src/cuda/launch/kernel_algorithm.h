@@ -136,10 +136,10 @@ Support takes_one_type(const ConvProblem& problem, Layout layout);
 // Backward weights, 2-D, with `depth` 3-D too, of images that there are; x and dy of one type, dw of any.
 Support takes_gradients_of_weights(const ConvProblem& problem, bool depth = false);
 Support takes_half(const ConvProblem& problem);  // tells whether it takes fp16 and bf16 alone, in any layout
-Support takes_half_frames(const ConvProblem& problem);  // as above, in 3-D too
+Support takes_half_frames(const ConvProblem& problem);  // tells the same of 3-D problems, too
 Support takes_half_frames_and_caches(const ConvProblem& problem, bool snakes = false);
 Support takes_one_group(const ConvProblem& problem);
-// Or several of so many channels and filters that tensor cores are not mostly idle; TMA copies eights.
+// Takes one group, or several that are wide enough to keep tensor cores busy; TMA copies eights.
 Support takes_wide_groups(const ConvProblem& problem);
 Support takes_dense_filters(const ConvProblem& problem);
 Support takes_depthwise(const ConvProblem& problem);  // one filter a channel

@@ -52,8 +52,8 @@ class KernelExecutable final : public Executable {
   const int device_, multiprocessors_;
   const std::shared_ptr<const Kernels> kernels_;
   std::vector<Transpose> transposes_;                    // for the plan's conversions, in their order
-  std::vector<Gather> gathers_;                          // for what it gathers before it packs, likewise
-  std::vector<StoreBare> bares_;                         // likewise, for elements that no tap meets
+  std::vector<Gather> gathers_;                          // for what it gathers before it packs, in order
+  std::vector<StoreBare> bares_;                         // for elements that no tap meets, in their order
   std::vector<std::unique_ptr<KernelExecutable>> more_;  // for further parts
   mutable MadeTensorMaps maps_;
   mutable Workspace workspace_;

@@ -49,7 +49,8 @@ __device__ void repair_middle(const Run& run, const Tile<config>& tile) {
         both >> own % 2 * 16);
   }
 }
-// Outputs likewise, of a warp's rows.
+// Computes the outputs of a warp's rows again, as the function above does values of the intermediate: those
+// that meet padding.
 template <PairSm90 config>
 __device__ void repair_outputs(const Run& run, const Tile<config>& tile) {
   constexpr auto kAt = config.smem();

@@ -166,7 +166,7 @@ class DepthwisePixels {
   const ConvProblem& problem_;
   const DepthwiseConfig& config_;
   const DepthwiseGeometry& geometry_;
-  const bool fetches_ahead_;           // true: the second cache does not keep an image
+  const bool fetches_ahead_;           // true: x is larger than the second cache
   std::vector<std::int32_t> shuffle_;  // words of lanes (PixelArgs)
 };
 

@@ -114,7 +114,7 @@ __device__ __forceinline__ void copy_rows(const void* __restrict__ x, const void
                                                           step, walk.column, channel, thread);
       ptx::mbarrier_arrive(ring.barrier(smem + kAt.full));
       ring.next();
-      __syncwarp();  // as above
+      __syncwarp();  // lanes that only wait keep up: the ring must not lap them
     }
   }
 }

@@ -246,7 +246,7 @@ struct Store {
 
   // Sums to outputs, 16 columns of this warp's 16 filters of a block at a time.
   __device__ __forceinline__ void finish_sums(const Sums<config>& sums, const Biases<config>& biases) const {
-    int lane = thread % 32;  // opaque likewise
+    int lane = thread % 32;  // opaque, so that no addresses are kept beside the sums
     asm volatile("" : "+r"(lane));
     if constexpr (config.nchw)
       __syncwarp();

@@ -131,7 +131,7 @@ struct DirectDepthwiseHalfSm90 {
   }
 
   // ---- Outputs on their way, and before that the residual: a row of all strips, [band][image][column]
-  // [channel] likewise ----
+  // [channel], as stages have x ----
   // Every other band half of all banks away: lanes of odd strips store their columns in the others' order.
   constexpr bool staggered() const { return bands % 2 == 0 && swizzled(); }
   constexpr int band_pixels() const { return round_up(images * tile_columns(), 8) + (staggered() ? 4 : 0); }

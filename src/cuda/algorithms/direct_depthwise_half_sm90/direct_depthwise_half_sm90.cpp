@@ -35,7 +35,7 @@ TileWork work_of(const Kernel& a) {
       a.rolls() ? std::min(1.0 / a.levels() + kBlocks / static_cast<double>(a.tiles()), 1.0) : 1;
   const double all_rows = runs * a.strip_rows() + (1 - runs) * a.turn_rows();
   const double rows = a.consumers() * all_rows;         // for all warps
-  const double outputs = 1.0 * a.consumers() * a.rows;  // likewise
+  const double outputs = 1.0 * a.consumers() * a.rows;  // for all warps
   const double pixels = all_rows * a.stage_bytes();
   TileWork work;
   work.tiles = static_cast<double>(a.tiles());

@@ -19,7 +19,7 @@ struct DirectStemHalf {
   int filters = 64, rows = 1, warps = 8, stages = 2, blocks = 1;
   bool wgmma = true;       // warpgroups multiply, for compute capability 9.0; else warps
   bool aligned = true;     // not a choice: x and y begin at multiples of 16 bytes
-  bool any_batch = false;  // likewise: takes any batch up to the problem's
+  bool any_batch = false;  // not a choice: takes any batch up to the problem's
   static constexpr const char* kName = "DirectStemHalf";
   template <class Self, class F>
   static constexpr void visit(Self& self, F&& field) {

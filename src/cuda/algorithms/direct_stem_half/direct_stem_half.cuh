@@ -227,7 +227,7 @@ struct Worker : TilesOfRun<config> {
       Sums<config> sums;
       begin_sums<config>(sums, biases, thread);
       ProductsOf<config.wgmma, config>::Type::multiply(sums, weights, windows[0], windows[1], pairs_of);
-      asm volatile("" : "+r"(strip));  // as above: what follows from it is not kept beside the sums
+      asm volatile("" : "+r"(strip));  // opaque: what follows from it is not kept beside the sums
       if constexpr (config.conv.nhwc)
         store<config>(sums, residual, biases, y, tile, first_output, first_filter, staging);
       else

@@ -21,7 +21,7 @@ struct ImplicitGemmHalfSm90 {
   bool ping_pong = false;
   int cluster = 1, split = 1;
   bool aligned = true;     // not a choice: x, y and the residual begin at multiples of 16 bytes
-  bool any_batch = false;  // likewise: takes any batch up to the problem's
+  bool any_batch = false;  // not a choice: takes any batch up to the problem's
   int lying = 0;           // in configs where it is 1
   LyingWeights lie{};      // for the problem, then
   static constexpr const char* kName = "ImplicitGemmHalfSm90";

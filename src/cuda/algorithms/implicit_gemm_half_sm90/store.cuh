@@ -218,7 +218,7 @@ struct Store {
   static constexpr bool kLoadsAhead = config.residual_bytes() > 0 || config.snake_bytes() > 0;
   int first_pixel, first_filter, end_filter, end_pixel;
   unsigned staging, residuals;  // the latter this thread's own: of a part and of the next
-  unsigned snakes;              // the warp's, likewise
+  unsigned snakes;              // the warp's own: of a part and of the next
   int images;
 
   template <int kIndex>
