@@ -213,7 +213,9 @@ struct DirectDepthwiseHalf {
   constexpr bool valid(long long smem_per_block) const {
     return possible() && 1LL * input_rows() * input_columns() < (1 << 16) && products() <= kMostProducts &&
            smem_bytes() <= smem_per_block && registers() <= register_limit() && all_blocks() < (1LL << 31) &&
-           packed().launchable() && conv.offsets_are_ints(images);
+           packed().launchable() && conv.offsets_are_ints(images) &&
+           // Rows of padding may be more than an image's own.
+           1LL * (images * input_rows() + conv.pad_top) * conv.w < (1LL << 31) / conv.c;
   }
 
   static constexpr int kStrips = 16, kMostRows = 16, kMostOctets = 8;

@@ -31,10 +31,16 @@ struct DirectFewHalf {
     field("aligned", self.aligned);
   }
   constexpr bool asks_alignment() const { return conv.c % 8 == 0; }
-  // The least of blocks.
-  static constexpr DirectFewHalf least(const ConvExtents& conv) {
+  // Returns the least of blocks that is valid, or, where none is, the one that has a row of the filter in the
+  // fewest products. More sixteens a warp are more products; more warps leave fewer registers to each.
+  static constexpr DirectFewHalf least(const ConvExtents& conv, long long smem_per_block) {
     DirectFewHalf one{.conv = conv};
-    one.across = lesser(ceil_div(one.reach(), 16), kMostWarps);
+    const int reached = ceil_div(one.reach(), 16);  // sixteens
+    for (one.sixteens = 1; one.sixteens <= kMostSixteens; ++one.sixteens)
+      for (one.across = ceil_div(reached, one.sixteens); one.across <= kMostWarps; ++one.across)
+        if (one.valid(smem_per_block)) return one;
+    one.sixteens = lesser(ceil_div(reached, kMostWarps), kMostSixteens);
+    one.across = lesser(ceil_div(reached, one.sixteens), kMostWarps);
     return one;
   }
   constexpr int warps() const { return down * across * parts; }
@@ -65,7 +71,8 @@ struct DirectFewHalf {
   }
   constexpr int input_columns() const { return (tile_columns() - 1) * conv.stride_w + reach(); }
   constexpr int pixel_bytes() const { return 16 * pieces(); }
-  // What warps read beyond a row's last column is of the next row, or of the weights, and in no output.
+  // Warps read beyond a row's last column: the next row lies there, or the weights. No output uses those
+  // sums.
   constexpr long long overhang_bytes() const {
     return (16LL * sixteens * across - round_up(input_columns(), 8)) * pixel_bytes();
   }
@@ -151,7 +158,9 @@ struct DirectFewHalf {
     return possible() && overhang_bytes() <= weight_bytes() && products() <= kMostProducts &&
            1LL * input_rows() * input_columns() < (1 << 20) && 1LL * stages * stage_bytes() < (1 << 24) &&
            sums_bytes() < (1 << 24) && smem_bytes() <= smem_per_block && registers() <= register_limit() &&
-           tiles() < (1LL << 31) && packed().launchable() && conv.offsets_are_ints();
+           tiles() < (1LL << 31) && packed().launchable() && conv.offsets_are_ints() &&
+           // Rows of padding may be more than an image's own.
+           1LL * (conv.h + conv.pad_top) * conv.w < (1LL << 31) / conv.c;
   }
 
   static constexpr int kMostRows = 8, kMostSixteens = 6, kMostWarps = 16;

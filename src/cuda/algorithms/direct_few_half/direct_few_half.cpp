@@ -31,7 +31,7 @@ TileWork work_of(const DirectFewHalf& a) {
   const double weights = 1.0 * a.turns() * a.weight_bytes();
   const double pieces = 1.0 * a.turns() * a.input_rows() * a.input_columns() * a.pieces() / 32;
   const double copies = pieces + weights / 512;
-  // Of a warp, all of its steps.
+  // Counts for one warp, over all of its steps.
   const double steps = 1.0 * conv.t * ceil_div(conv.c, 16) / a.parts, warps = a.warps();
   const double loads = steps * a.met_rows() * a.sixteens, weight_loads = steps * conv.r * a.eights();
   const double sums = 4.0 * a.rows * a.sixteens * a.eights();
@@ -101,7 +101,7 @@ std::vector<DirectFewHalf> few_configs_of(const ConvExtents& conv, const Target&
         }
       }
     }
-  if (configs.empty()) add(DirectFewHalf::least(conv));
+  if (configs.empty()) add(DirectFewHalf::least(conv, target.smem_per_block));
   return configs;
 }
 
@@ -123,17 +123,20 @@ class DirectFewHalfAlgorithm final : public KernelAlgorithmOf<DirectFewHalf> {
   }
 
   bool has_configs(const Computed& a, const DeviceInfo& device) const override {
-    return DirectFewHalf::least(extents_of(a)).valid(target_of(device).smem_per_block);
+    const long long smem = target_of(device).smem_per_block;
+    return DirectFewHalf::least(extents_of(a), smem).valid(smem);
   }
   std::string why_none(const ConvProblem& a, const DeviceInfo& device) const override {
-    const auto least = DirectFewHalf::least(extents_of(a));
+    const long long smem = target_of(device).smem_per_block;
+    const auto least = DirectFewHalf::least(extents_of(a), smem);
     return fmt::format(
-        "its least config needs {} bytes of shared memory (of {}), a window of {} rows (of {}), {} "
-        "columns of filters (of {}), whose rows reach over {} pixels (of {}), and {} products in straight "
-        "code (of {})",
-        least.smem_bytes(), target_of(device).smem_per_block, least.window_rows(), DirectFewHalf::kMostWindow,
-        least.columns(), DirectFewHalf::kMostColumns, least.reach(), 16 * DirectFewHalf::kMostWarps,
-        least.products(), DirectFewHalf::kMostProducts);
+        "its least config needs {} bytes of shared memory (of {}), {} registers (of {}), a window of {} rows "
+        "(of {}), {} columns of filters (of {}), whose rows reach over {} pixels (of {}), and {} products in "
+        "straight code (of {}), or an image of more than 2^30 numbers, or of 2^31 with the padding above it",
+        least.smem_bytes(), smem, least.registers(), least.register_limit(), least.window_rows(),
+        DirectFewHalf::kMostWindow, least.columns(), DirectFewHalf::kMostColumns, least.reach(),
+        16 * DirectFewHalf::kMostSixteens * DirectFewHalf::kMostWarps, least.products(),
+        DirectFewHalf::kMostProducts);
   }
   std::vector<DirectFewHalf> configs(const Computed& a, const DeviceInfo& device) const override {
     std::vector<Ranked<DirectFewHalf>> ranked;
@@ -150,9 +153,10 @@ class DirectFewHalfAlgorithm final : public KernelAlgorithmOf<DirectFewHalf> {
           "channels, and 16 warps, which have a whole row of the filter");
     const Target target = target_of(device);
     if (kernel.valid(target.smem_per_block) && stays_resident(kernel, target)) return Support::yes();
-    return Support::no(fmt::format("{} products in straight code (this: {}), {}, and no warps beside a tile",
-                                   DirectFewHalf::kMostProducts, kernel.products(),
-                                   needs_in_words(kernel, target)));
+    return Support::no(
+        fmt::format("{} products in straight code (this: {}), {}, and warps that read at most a stage of "
+                    "weights beyond their tile",
+                    DirectFewHalf::kMostProducts, kernel.products(), needs_in_words(kernel, target)));
   }
   LaunchPlan launch(const DirectFewHalf& kernel, const DeviceInfo& device) const override {
     return plan_of(kernel, device, {static_cast<unsigned>(kernel.tiles())}, kEpilogueArguments);

@@ -43,7 +43,9 @@ __device__ __forceinline__ void load_frame(const unsigned short* __restrict__ x,
     const int piece = i % kPieces, tile_column = i / kPieces;
     const int column = left + tile_column, channel = first_channel + 8 * piece;
     const bool inside = exists && column >= 0 && column < a.w && channel < a.c;
-    const unsigned short* const from = image + ((top + warp) * a.w + column) * a.c + channel;
+    // In 64 bits: rows of padding above an image may be more than its own.
+    const unsigned short* const from =
+        image + static_cast<long long>(top + warp) * (a.w * a.c) + column * a.c + channel;
     const unsigned there = to + 16 * piece + config.column_offset(tile_column) + warp * config.row_bytes();
     // Conditions within statements: loops of a few rows each, with a branch a row, took half of all
     // instructions.
@@ -52,7 +54,7 @@ __device__ __forceinline__ void load_frame(const unsigned short* __restrict__ x,
       const int row = warp + turn * config.warps;
       const bool wanted = (kRows % config.warps == 0 && kTurns <= 8) || row < kRows;
       const bool here = inside && wanted && static_cast<unsigned>(top + row) < static_cast<unsigned>(a.h);
-      const unsigned short* const pixel = here ? from + turn * (config.warps * a.w * a.c) : x;
+      const unsigned short* const pixel = here ? from + turn * (1LL * config.warps * a.w * a.c) : x;
       const unsigned into = there + turn * (config.warps * config.row_bytes());
       if constexpr (config.aligned && a.c % 8 == 0) {
         ptx::cp_async_16_if(into, pixel, here ? 16 : 0, wanted);
