@@ -19,7 +19,7 @@
 #include "cuda/backend/cuda.h"
 #include "cuda/compile/compile_all.h"
 #include "cuda/device/driver.h"
-#include "kernel_problems.h"
+#include "kernel_gpu_problems.h"
 #include "measure/testbed.h"
 #include "model/target_of.h"
 #include "problem/element.h"
@@ -97,7 +97,9 @@ class Kernel : public testing::TestWithParam<const cuda::KernelAlgorithm*> {
     if (cuda::device_count() == 0) GTEST_SKIP() << "no NVIDIA GPU: " << cuda::describe_driver();
     if (!here(small_problems()).empty()) return;
     const std::string reason = algorithm().supports(small_problems().front(), device()).reason();
-    ASSERT_FALSE(cuda::needs_sm90(device())) << "a 9.0 runs every kernel: " << reason;
+    const bool is_for_sm90 = algorithm().name().ends_with("_sm90");
+    ASSERT_FALSE(is_for_sm90 ? cuda::needs_sm90(device()) : cuda::needs_sm80(device()))
+        << "a GPU that the name says has no problem for it: " << reason;
     GTEST_SKIP() << reason;
   }
   Backend& gpu() { return cuda::backend({Device::Kind::cuda, 0}); }
@@ -207,7 +209,7 @@ class Kernel : public testing::TestWithParam<const cuda::KernelAlgorithm*> {
 };
 
 TEST_P(Kernel, IsExactOnTheSuites) {
-  const std::vector<ConvProblem> problems = here(suite_problems(2));
+  const std::vector<ConvProblem> problems = suite_layers(algorithm(), device(), 2);
   EXPECT_FALSE(problems.empty()) << "no layer of any suite is for it";
   expect_right(cases_of(problems), TestData::integer, 3000);
 }
@@ -223,12 +225,14 @@ TEST_P(Kernel, IsExactTileAfterTile) {
 }
 
 TEST_P(Kernel, IsExactOnTheEdges) {
-  expect_right(cases_of(spread(here(suite_problems(7, {"edges"})), 30)), TestData::integer, 0);
+  const std::vector<ConvProblem> problems = edges_for(algorithm(), device());
+  EXPECT_GE(problems.size(), kLeastEdges);
+  expect_right(cases_of(problems), TestData::integer, 0);
 }
 
 TEST_P(Kernel, IsExactOnRandomLayers) {
-  const std::vector<ConvProblem> problems = spread(here(random_layers(960)), 60);
-  EXPECT_GE(problems.size(), 40u);
+  const std::vector<ConvProblem> problems = random_layers_for(algorithm(), device());
+  EXPECT_GE(problems.size(), kLeastRandomLayers);
   expect_right(cases_of(problems), TestData::integer, 2000);
 }
 
@@ -312,26 +316,19 @@ TEST_P(Kernel, ErrsNoMoreThanItsPrecisionAllows) {
 
 // More outputs than an int counts, the last among those that are looked at.
 TEST_P(Kernel, CountsMoreOutputsThanAnIntCan) {
-  std::vector<ConvProblem> problems;
-  for (const char* line :
-       {"mb700ic1ih224oc64kh3ph1", "mb350ic8ih224oc128kh1", "mb700ic1ih256oc768kh4sh4",
-        "mb700ic1ih896oc64kh3sh4ph1", "g64mb56ic64ih4oc64kh3ph400 layout=nhwc",
-        "g16mb56ic64ih4oc64kh3ph400 layout=nhwc", "g64mb56ic64ih4oc64kh7ph400 layout=nhwc"})
-    problems.push_back(tf32(line));
-  problems = here(with_halves(problems));
+  if (is_for_weights(algorithm(), device())) GTEST_SKIP() << "its outputs are weights";
+  const std::vector<ConvProblem> problems = large_problems(algorithm(), device());
   ASSERT_FALSE(problems.empty()) << "none of these is for it";
-  if (problems.front().direction == Direction::backward_weights) GTEST_SKIP() << "its outputs are weights";
-  ASSERT_GT(problems.front().output_elements(), std::int64_t{1} << 31);
+  ASSERT_GT(problems.front().result_elements(), std::int64_t{1} << 31);
   if (device().memory_bytes < std::int64_t{20} << 30) GTEST_SKIP() << "it needs 10 GB";
   expect_right(cases_of({problems.front()}, 0), TestData::integer, 3000);
 }
 
 // Random numbers have no exact sum: another order of adding would show.
 TEST_P(Kernel, GivesTheSameBitsEveryTime) {
-  std::vector<ConvProblem> problems = here(suite_problems(16));
-  std::erase_if(problems, [](const ConvProblem& a) { return a.output_elements() > 1 << 24; });
+  const std::vector<ConvProblem> problems = repeated_layers(algorithm(), device());
   ASSERT_FALSE(problems.empty());
-  for (const Case& one : first_guesses(spread(problems, 2))) {
+  for (const Case& one : first_guesses(problems)) {
     const Tensors t = random_tensors(one.problem, 11);
     const auto executable = build(one);
     const std::vector<float> first = run(one.problem, *executable, t);

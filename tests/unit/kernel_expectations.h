@@ -78,6 +78,12 @@ Config most(const ConvProblem& problem, const std::vector<Config>& configs, cons
   });
 }
 
+// The config with the least registers to spare.
+template <class Kernel>
+Config tightest(const ConvProblem& problem, const std::vector<Config>& configs) {
+  return most<Kernel>(problem, configs, [](const auto& a) { return a.registers() - a.register_limit(); });
+}
+
 struct PlannedKernel {
   ConvProblem problem;
   Config config;
@@ -117,6 +123,22 @@ inline void expect_compiles_as_planned(const cuda::KernelAlgorithm& algorithm,
     // ptxas says so where it had to serialise the products of warpgroups.
     EXPECT_EQ(module.log.find("serializ"), std::string::npos) << module.log;
   }
+}
+
+// Compiles each line's config with the least registers to spare and, where 8.0 has the kernel, its first
+// guess for that and for any pointer.
+template <class Kernel>
+void expect_tightest_compile(const cuda::KernelAlgorithm& algorithm, const std::vector<std::string>& lines) {
+  std::vector<PlannedKernel> kernels;
+  for (const std::string& line : lines) {
+    const ConvProblem problem = tf32(line);
+    const std::vector<Config> configs = algorithm.candidates(problem, gpu());
+    ASSERT_FALSE(configs.empty()) << line;
+    kernels.push_back({problem, tightest<Kernel>(problem, configs)});
+    if (algorithm.supports(problem, gpu({8, 0})))
+      kernels.push_back({problem, algorithm.candidates(problem, gpu({8, 0})).front(), {8, 0}, true});
+  }
+  expect_compiles_as_planned(algorithm, kernels);
 }
 
 }  // namespace convtune

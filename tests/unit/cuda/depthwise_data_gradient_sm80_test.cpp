@@ -93,9 +93,8 @@ TEST(DepthwiseDataGradientSm80, CompilesAsPlanned) {
     const ConvProblem problem = tf32(std::string(text) + " dir=bwd_d");
     const std::vector<Config> configs = algorithm().candidates(problem, gpu());
     const Config first = configs.front();
-    const Config tightest = most<DepthwiseDataGradientSm80>(
-        problem, configs, [](const auto& a) { return a.registers() - a.register_limit(); });
-    kernels.push_back({problem, first}), kernels.push_back({problem, tightest, {8, 0}});
+    const Config tight = tightest<DepthwiseDataGradientSm80>(problem, configs);
+    kernels.push_back({problem, first}), kernels.push_back({problem, tight, {8, 0}});
     if (kernels.size() == 2) kernels.push_back({problem, first, {8, 6}, true});
   }
   expect_compiles_as_planned(algorithm(), kernels);

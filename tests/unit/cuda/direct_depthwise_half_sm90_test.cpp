@@ -68,18 +68,6 @@ long long weight(const Kernel& a, int channel, int r, int k, int n) {
   return a.source_of(2 * (1LL * channel * a.channel_words() + place * a.filter_words() + r) + k % 2);
 }
 
-long long sum_by_definition(const ConvExtents& of, int n, int p, int q, int channel) {
-  long long sum = 0;
-  for (int r = 0; r < of.r; ++r)
-    for (int s = 0; s < of.s; ++s) {
-      const int h = p * of.stride_h + r - of.pad_top, w = q * of.stride_w + s - of.pad_left;
-      if (h < 0 || h >= of.h || w < 0 || w >= of.w) continue;
-      sum +=
-          1LL * number(of.input_offset(n, channel, h, w)) * number((1LL * channel * of.r + r) * of.s + s + 3);
-    }
-  return sum;
-}
-
 // Every output of every tile once, from what its lanes read.
 TEST(DirectDepthwiseHalfSm90, FindsEveryProductInItsSharedMemory) {
   for (const char* text :
@@ -122,7 +110,7 @@ TEST(DirectDepthwiseHalfSm90, FindsEveryProductInItsSharedMemory) {
                                                        group, operand_row, k, i % 4);
                           if (at >= 0 && tap >= 0) sum += 1LL * number(at) * number(tap + 3);
                         }
-                      ASSERT_EQ(sum, sum_by_definition(a.conv, n, p, q, channel))
+                      ASSERT_EQ(sum, sum_by_definition(a.conv, p, q, channel, n))
                           << text << " with " << to_string(config) << " at " << n << ", " << p << ", " << q
                           << ", " << channel;
                     }
@@ -203,21 +191,13 @@ TEST(DirectDepthwiseHalfSm90, RefusesWithAReason) {
                           "stages=1", "blocks=9", "blocks=2"});
 }
 
-// Compiles each problem's config with the least registers to spare.
 TEST(DirectDepthwiseHalfSm90, CompilesWithTheLeastToSpare) {
-  std::vector<PlannedKernel> kernels;
-  for (const char* text :
-       {"g96mb64ic96ih56oc96kh7ph3 dtype=bf16 act=relu", "g384mb32ic384ih14oc384kh7ph3 dtype=f16",
-        "g144mb64ic144ih56oc144kh5ph2 dtype=bf16 residual=1 act=silu",
-        "g672mb32ic672ih14oc672kh5ph2 dtype=f16 act=silu residual=1 rounding=eager"}) {
-    const ConvProblem problem = tf32(std::string(text) + " layout=nhwc");
-    const std::vector<Config> configs = candidates(problem);
-    ASSERT_FALSE(configs.empty()) << text;
-    kernels.push_back({problem, most<Kernel>(problem, configs, [](const auto& a) {
-                         return a.registers() - a.register_limit();
-                       })});
-  }
-  expect_compiles_as_planned(*cuda::kernel_algorithm(cuda::direct_depthwise_half_sm90()), kernels);
+  expect_tightest_compile<Kernel>(
+      *cuda::kernel_algorithm(cuda::direct_depthwise_half_sm90()),
+      {"g96mb64ic96ih56oc96kh7ph3 dtype=bf16 act=relu layout=nhwc",
+       "g384mb32ic384ih14oc384kh7ph3 dtype=f16 layout=nhwc",
+       "g144mb64ic144ih56oc144kh5ph2 dtype=bf16 residual=1 act=silu layout=nhwc",
+       "g672mb32ic672ih14oc672kh5ph2 dtype=f16 act=silu residual=1 rounding=eager layout=nhwc"});
 }
 
 }  // namespace

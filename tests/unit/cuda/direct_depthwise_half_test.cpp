@@ -66,18 +66,6 @@ long long sum_by_geometry(const DirectDepthwiseHalf& a, const std::map<int, long
   return sum;
 }
 
-long long sum_by_definition(const ConvExtents& of, int n, int p, int q, int channel) {
-  long long sum = 0;
-  for (int r = 0; r < of.r; ++r)
-    for (int s = 0; s < of.s; ++s) {
-      const int h = p * of.stride_h + r - of.pad_top, w = q + s - of.pad_left;
-      if (h < 0 || h >= of.h || w < 0 || w >= of.w) continue;
-      sum +=
-          1LL * number(of.input_offset(n, channel, h, w)) * number((1LL * channel * of.r + r) * of.s + s + 3);
-    }
-  return sum;
-}
-
 // Every output of every tile once, from its own place in shared memory.
 TEST(DirectDepthwiseHalf, FindsEveryProductInItsSharedMemory) {
   for (const char* text :
@@ -104,7 +92,7 @@ TEST(DirectDepthwiseHalf, FindsEveryProductInItsSharedMemory) {
                       if (n >= a.conv.n || p >= a.conv.p || q >= a.conv.q || channel >= a.conv.c) continue;
                       ++outputs[a.conv.output_offset(n, channel, p, q)];
                       ASSERT_EQ(sum_by_geometry(a, smem, m, row, column, channel),
-                                sum_by_definition(a.conv, n, p, q, channel))
+                                sum_by_definition(a.conv, p, q, channel, n))
                           << text << " with " << to_string(config) << " at " << n << ", " << p << ", " << q
                           << ", " << channel;
                     }
@@ -218,6 +206,8 @@ TEST(DirectDepthwiseHalf, RefusesWithAReason) {
                    {"mb2g32ic32ih32oc32kh5ph2 layout=nhwc dtype=bf16", "26 taps"},
                    {"mb2g32ic32ih32oc32kh7sh2ph3 layout=nhwc dtype=bf16", "stride 1"},
                    {"mb2g32ic32ih32oc32kh7ph6dh1 layout=nhwc dtype=bf16", "dilation"},
+                   // Its padding is as large as seven of its rows, and an int counts no more than two.
+                   {"mb1g1024ic1024ih1iw1000000oc1024kh7ph3 layout=nhwc dtype=bf16", "too large"},
                    {"mb2g32ic32ih32oc32kh3ph1 layout=nhwc dtype=bf16", "8.0", {7, 5}}});
   const ConvProblem problem = parse_problem("g96mb64ic96ih56oc96kh7ph3 layout=nhwc dtype=bf16");
   expect_config_refusals(cuda::direct_depthwise_half(), problem,
@@ -226,22 +216,13 @@ TEST(DirectDepthwiseHalf, RefusesWithAReason) {
                           "blocks=9", "octets=8 blocks=3"});
 }
 
-// Compiles each problem's config with the least registers to spare.
 TEST(DirectDepthwiseHalf, CompilesWithTheLeastToSpare) {
-  std::vector<PlannedKernel> kernels;
-  for (const char* text :
-       {"g96mb64ic96ih56oc96kh7ph3 dtype=bf16 act=relu", "g384mb32ic384ih14oc384kh7ph3 dtype=f16",
-        "g144mb64ic144ih56oc144kh7kw5ph3pw2 dtype=bf16 residual=1 act=silu",
-        "g672mb32ic672ih14oc672kh7ph3 dtype=f16 act=silu residual=1 rounding=eager"}) {
-    const ConvProblem problem = tf32(std::string(text) + " layout=nhwc");
-    const std::vector<Config> configs = candidates(problem);
-    ASSERT_FALSE(configs.empty()) << text;
-    kernels.push_back({problem, most<DirectDepthwiseHalf>(problem, configs, [](const auto& a) {
-                         return a.registers() - a.register_limit();
-                       })});
-    kernels.push_back({problem, candidates(problem, {8, 0}).front(), {8, 0}, true});
-  }
-  expect_compiles_as_planned(*cuda::kernel_algorithm(cuda::direct_depthwise_half()), kernels);
+  expect_tightest_compile<DirectDepthwiseHalf>(
+      *cuda::kernel_algorithm(cuda::direct_depthwise_half()),
+      {"g96mb64ic96ih56oc96kh7ph3 dtype=bf16 act=relu layout=nhwc",
+       "g384mb32ic384ih14oc384kh7ph3 dtype=f16 layout=nhwc",
+       "g144mb64ic144ih56oc144kh7kw5ph3pw2 dtype=bf16 residual=1 act=silu layout=nhwc",
+       "g672mb32ic672ih14oc672kh7ph3 dtype=f16 act=silu residual=1 rounding=eager layout=nhwc"});
 }
 
 }  // namespace

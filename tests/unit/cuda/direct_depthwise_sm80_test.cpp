@@ -189,9 +189,7 @@ TEST(DirectDepthwiseSm80, CompilesWithTheLeastToSpare) {
       std::vector<Config> configs = candidates(problem);
       std::erase_if(configs, [&](const Config& config) { return (config.at("passes") > 1) != ring; });
       if (configs.empty()) continue;
-      kernels.push_back({problem, most<DirectDepthwiseSm80>(problem, configs, [](const auto& a) {
-                           return a.registers() - a.register_limit();
-                         })});
+      kernels.push_back({problem, tightest<DirectDepthwiseSm80>(problem, configs)});
     }
   // Halves one by one, and words that are no whole vectors.
   for (const char* text :

@@ -152,23 +152,14 @@ TEST(DirectGroupedHalf, RefusesWithAReason) {
        "filters=256 down=14 warps=16 blocks=1"});  // shared memory
 }
 
-// Compiles each problem's config with the least registers to spare.
 TEST(DirectGroupedHalf, CompilesWithTheLeastToSpare) {
-  std::vector<PlannedKernel> kernels;
-  for (const char* text :
-       {"g32mb64ic128ih56oc128kh3ph1 dtype=bf16 act=relu", "g8mb32ic448ih28oc448kh3ph1 dtype=f16",
-        "g16mb8ic512ih28oc512kh3sh2ph1 dtype=bf16 residual=1 act=silu",
-        "g96mb64ic96ih56oc192kh7ph3 dtype=bf16 act=gelu_erf",
-        "g17mb2ic17ih14oc34kh5sh2ph2dh1 dtype=f16 act=silu residual=1 rounding=eager"}) {
-    const ConvProblem problem = tf32(std::string(text) + " layout=nhwc");
-    const std::vector<Config> configs = candidates(problem);
-    ASSERT_FALSE(configs.empty()) << text;
-    kernels.push_back({problem, most<DirectGroupedHalf>(problem, configs, [](const auto& a) {
-                         return a.registers() - a.register_limit();
-                       })});
-    kernels.push_back({problem, candidates(problem, {8, 0}).front(), {8, 0}, true});
-  }
-  expect_compiles_as_planned(*cuda::kernel_algorithm(cuda::direct_grouped_half()), kernels);
+  expect_tightest_compile<DirectGroupedHalf>(
+      *cuda::kernel_algorithm(cuda::direct_grouped_half()),
+      {"g32mb64ic128ih56oc128kh3ph1 dtype=bf16 act=relu layout=nhwc",
+       "g8mb32ic448ih28oc448kh3ph1 dtype=f16 layout=nhwc",
+       "g16mb8ic512ih28oc512kh3sh2ph1 dtype=bf16 residual=1 act=silu layout=nhwc",
+       "g96mb64ic96ih56oc192kh7ph3 dtype=bf16 act=gelu_erf layout=nhwc",
+       "g17mb2ic17ih14oc34kh5sh2ph2dh1 dtype=f16 act=silu residual=1 rounding=eager layout=nhwc"});
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "cuda/pairs/pair_executable.h"
+#include "problem/config_fields.h"
 
 namespace convtune::pair_test {
 namespace {

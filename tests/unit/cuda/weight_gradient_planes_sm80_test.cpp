@@ -100,9 +100,8 @@ TEST(WeightGradientPlanesSm80, CompilesAsPlanned) {
       return algorithm().candidates(problem, gpu(capability));
     };
     kernels.push_back({problem, candidates({9, 0}).front()});
-    const Config tightest = most<WeightGradientPlanesSm80>(
-        problem, candidates({8, 0}), [](const auto& a) { return a.registers() - a.register_limit(); });
-    kernels.push_back({problem, tightest, {8, 0}});
+    const Config tight = tightest<WeightGradientPlanesSm80>(problem, candidates({8, 0}));
+    kernels.push_back({problem, tight, {8, 0}});
     if (kernels.size() == 2) kernels.push_back({problem, candidates({8, 6}).front(), {8, 6}, true});
   }
   expect_compiles_as_planned(algorithm(), kernels);

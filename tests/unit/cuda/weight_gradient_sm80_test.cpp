@@ -136,10 +136,9 @@ TEST(WeightGradientSm80, CompilesAsPlanned) {
     const ConvProblem problem = half(text);
     const std::vector<Config> configs = algorithm().candidates(problem, gpu());
     const Config first = configs.front();
-    const Config tightest = most<WeightGradientSm80>(
-        problem, configs, [](const auto& a) { return a.registers() - a.register_limit(); });
+    const Config tight = tightest<WeightGradientSm80>(problem, configs);
     kernels.push_back({problem, first});
-    kernels.push_back({problem, tightest});
+    kernels.push_back({problem, tight});
     if (kernels.size() == 2) kernels.push_back({problem, first, {9, 0}, true});
   }
   expect_compiles_as_planned(algorithm(), kernels);

@@ -26,27 +26,6 @@ class KernelAlgorithms : public testing::TestWithParam<const cuda::KernelAlgorit
   }
 };
 
-// Whatever the GPU's tests go through is something on some GPU, so that they skip only where there is
-// another.
-TEST_P(KernelAlgorithms, HasProblemsToBeTestedOn) {
-  EXPECT_GE(taken(small_problems()).size(), 4u);
-  // Random layers have no depth, and seldom rows of whole pieces of 16 bytes: kernels for such alone have
-  // suites of their own, one of them in the other layout.
-  std::vector<ConvProblem> video = suite_problems(2, {"video"});
-  for (ConvProblem& problem : video) problem.layout = Layout::nchw;
-  if (taken(suite_problems(2)).empty() &&
-      !(taken(suite_problems(2, {"medical"})).empty() && taken(video).empty()))
-    return;
-  // Nor are there enough of them with strides that are depthwise, or 1x1 in NCHW and TF32: kernels of
-  // gradients alone.
-  const auto is_forward = [](const ConvProblem& a) { return a.direction == Direction::forward; };
-  if (std::ranges::none_of(taken(small_problems()), is_forward) &&
-      taken(suite_problems(2, {"training", "training_nchw"})).size() >= 2)
-    return;
-  EXPECT_GE(taken(suite_problems(2)).size(), 1u);
-  EXPECT_GE(taken(random_layers(1920)).size(), 40u);
-}
-
 // Packing reads the tensors that come, which may end where a mapping of memory does: tiles of filters
 // that the last one does not fill have zeros.
 TEST_P(KernelAlgorithms, PacksNoMoreWeightsAndBiasesThanThereAre) {
