@@ -41,7 +41,7 @@ class DepthwiseExecutable final : public Executable {
         threads_(on.units) {
     if (geometry_.channels_last)
       pixels_.emplace(problem_, config_, geometry_,
-                      static_cast<std::int64_t>(sizeof(T)) * problem.input_elements() > on.l2_bytes);
+                      static_cast<std::int64_t>(sizeof(T)) * problem.input_elements() > l2_bytes_of(on));
     else
       make_row_tiles();
   }
