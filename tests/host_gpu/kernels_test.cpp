@@ -73,13 +73,14 @@ std::vector<std::string> modes() {
 }
 
 // Lines of kernels that the others seldom come to (coverage.py): tiles within a row, rows of an odd width,
-// matrices to transpose that move by 8 bytes, and planes of less than 16. general_sm80 has no such lines, and
-// takes a minute of them.
+// matrices to transpose that move by 8 bytes, planes of less than 16, and padding wider than the filter.
+// general_sm80 would take a minute of them.
 std::vector<ConvProblem> seldom_lines(std::string_view algorithm) {
   if (algorithm == "general_sm80") return {};
   return {tf32("mb1ic3ih8iw800oc32kh3sh4ph1"), tf32("mb1ic3ih9iw13oc12kh3ph1"),
           parse_problem("mb1ic64ih14oc64kh3ph1 dtype=bf16 precision=bf16"),
-          parse_problem("mb1ic24ih4oc24kh3 dtype=f16 precision=fp16 dir=bwd_w")};
+          parse_problem("mb1ic24ih4oc24kh3 dtype=f16 precision=fp16 dir=bwd_w"),
+          parse_problem("mb1ic16ih4iw8oc8kh3ph1pw4 dtype=bf16 precision=bf16 layout=nhwc dir=bwd_w")};
 }
 
 // A problem's outputs on integers, with tensors that begin so many elements off every alignment.
@@ -304,12 +305,9 @@ TEST_P(HostKernel, TakesAnyBatchUpToItsOwn) {
 // ago, and others lie in their places.
 TEST(DirectStemSm90, TakesConsumersThatComeLate) {
   Backend& gpu = cuda::backend({Device::Kind::cuda, 0});
-  const auto own = own_algorithms();
-  const auto stem =
-      std::find_if(own.begin(), own.end(), [](auto* one) { return one->name() == "direct_stem_sm90"; });
-  ASSERT_NE(stem, own.end());
+  const Algorithm& stem = find_algorithm(Device::Kind::cuda, "direct_stem_sm90");
   const ConvProblem problem = tf32("mb1ic4ih29iw156oc139kh3kw4sh3sw4ph1pw4");
-  const auto executable = (*stem)->build(problem, gpu.info(), parse_config("consumers=3 units=2 filters=96"));
+  const auto executable = stem.build(problem, gpu.info(), parse_config("consumers=3 units=2 filters=96"));
   Testbed bed(problem, gpu, TestData::integer, 5, 0);
   host_gpu_tests::set_mode("eager");
   EXPECT_EQ(host_gpu_tests::fault_of(bed, *executable), "");
@@ -319,18 +317,14 @@ TEST(DirectStemSm90, TakesConsumersThatComeLate) {
 // with a residual, and by single elements where dx begins anywhere.
 TEST(BareResidues, AreStoredToAnyPointers) {
   Backend& gpu = cuda::backend({Device::Kind::cuda, 0});
-  const auto own = own_algorithms();
-  const auto gemm = std::find_if(own.begin(), own.end(),
-                                 [](auto* one) { return one->name() == "implicit_gemm_half_sm90"; });
-  ASSERT_NE(gemm, own.end());
+  const Algorithm& gemm = find_algorithm(Device::Kind::cuda, "implicit_gemm_half_sm90");
   for (const char* text :
        {"mb2ic64ih9oc64kh1sh2 bias=1 act=relu", "mb2ic24ih10oc64kh1sh2",
         "mb1ic40id3ih7iw9oc64kd1kh1kw2sd2sh2sw3 residual=1", "mb2ic20ih9oc64kh1sh2 bias=1"}) {
     const ConvProblem problem =
         parse_problem(text + std::string(" dtype=bf16 precision=bf16 layout=nhwc dir=bwd_d"));
-    ASSERT_TRUE((*gemm)->supports(problem, gpu.info())) << text;
-    const auto executable =
-        (*gemm)->build(problem, gpu.info(), (*gemm)->candidates(problem, gpu.info()).front());
+    ASSERT_TRUE(gemm.supports(problem, gpu.info())) << text;
+    const auto executable = gemm.build(problem, gpu.info(), gemm.candidates(problem, gpu.info()).front());
     Testbed bed(problem, gpu, TestData::integer, 5, 0);
     host_gpu_tests::set_mode(modes().front());
     EXPECT_EQ(host_gpu_tests::fault_of(bed, *executable), "") << text;

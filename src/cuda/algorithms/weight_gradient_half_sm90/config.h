@@ -94,7 +94,8 @@ struct WeightGradientHalfSm90 {
   // stands ----
   constexpr int shared_padding() const {
     const int right = conv.q - 1 + conv.s - 1 - conv.pad_left - (conv.w - 1);
-    return greater(lesser(conv.pad_left, right), 0);
+    // At most what taps reach further: a stage has all columns of y, whose sums are the bias's gradient.
+    return greater(lesser(lesser(conv.pad_left, right), conv.s - 1), 0);
   }
   constexpr int pitch() const { return conv.q + conv.s - 1 - shared_padding(); }
   constexpr int window_rows() const { return window + conv.r - 1; }  // rows of x
