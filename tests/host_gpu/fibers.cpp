@@ -57,6 +57,10 @@ unsigned char *stacks = nullptr, *stacks_end = nullptr;
 
 void make_stacks(std::size_t count) {
   if (count <= stack_count) return;
+#if defined(__SANITIZE_ADDRESS__)
+  // Marks of frames would stay, and be those of whatever is mapped there next: of a kernel's constants, say.
+  if (stacks) __asan_unpoison_memory_region(stacks, stack_count * kApart);
+#endif
   if (stacks) munmap(stacks, stack_count * kApart);
   void* const memory = mmap(nullptr, count * kApart, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
