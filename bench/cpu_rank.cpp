@@ -6,8 +6,8 @@
 //   cpu_rank --best FILE [--batch N] [--seconds 8] CASE|SUITE...
 //   cpu_rank --from FILE [--rows | --fit] [CASE|SUITE...]
 //
-// Of every algorithm it screens the first candidates, and as many spread evenly over the rest, for so many
-// seconds a case; the best eight, the planner's choice and the vendor's ways are then measured in turns. With
+// Screens the first candidates of every algorithm, and as many spread evenly over the rest, for --seconds a
+// case; the best eight, the planner's choice and the vendor's ways are then measured in turns. With
 // --best it screens nothing: it takes the eight from FILE, where the case was measured at another batch.
 // With --algorithm it is about one algorithm, and the choice is its first candidate.
 // FILE has every candidate's time, a line of JSON each: --from judges changed estimates by them, without

@@ -51,7 +51,7 @@ def sent_away(moments):
 
 
 def send_away(times, begin, until, moments):
-    """Wakes inductor's compiling processes and sends them away so many times, begun `begin` seconds from now and over after `until`: by
+    """Wakes inductor's compiling processes and sends them away `times` times, begun `begin` seconds from now and over after `until`: by
     turns as inductor does it, and as convtune does (torch/leaving.py). Notes the moments, and which it was."""
     from torch._inductor.async_compile import AsyncCompile
 

@@ -43,7 +43,7 @@ def _unet():
 
 
 def _video(name, normal, size):
-    """A video autoencoder's way from latents to frames. Of Wan's, torch.compile is given what each latent frame passes."""
+    """A video autoencoder's way from latents to frames. For Wan, torch.compile is given what each latent frame passes."""
     import diffusers
     import torch
 

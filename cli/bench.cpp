@@ -37,7 +37,7 @@ struct Bench {
           progress.show(fmt::format("{}measuring for {:g} s: {}",
                                     left > 0 ? duration_text(left) + " left, " : std::string(), seconds,
                                     place.label));
-          // It would be all of the model's time, and tell nothing of it.
+          // The slow reference would take nearly all of the model's time, and hide where the rest goes.
           if (asked.model && convtune::plan(one, where.device).plan().algorithm == "reference")
             throw Error(ErrorKind::unsupported, "only the reference runs it, which is right, and slow");
           ReportRow row;

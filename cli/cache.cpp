@@ -45,9 +45,10 @@ bool is_graph(std::string_view name) {
   return name.size() == 32 && std::ranges::all_of(name, [](unsigned char c) { return std::isxdigit(c); });
 }
 
-// Graphs of torch.compile that the Python package has remembered (torch/graph/remembered.py), named by their
-// keys, and what killed writers have left of them; how many graphs. What else lies there is not ours. Throws
-// Error{io} naming the folder, or the first file that cannot be removed, once all that can be are.
+// Deletes the graphs of torch.compile that the Python package has remembered (torch/graph/remembered.py),
+// named by their keys, and the parts that killed writers have left; returns how many graphs those were.
+// Other files in the folder are not ours and stay. Throws Error{io} naming the folder, or the first file that
+// cannot be removed, once all that can be are.
 std::int64_t delete_graphs(const std::filesystem::path& folder) {
   namespace fs = std::filesystem;
   std::error_code error;

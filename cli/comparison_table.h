@@ -9,7 +9,7 @@
 
 namespace convtune::cli {
 
-// How much is told.
+// Selects how much of a comparison is printed.
 struct Detail {
   bool all = false;      // every way of the vendor's, rather than the best of each layout
   bool verbose = false;  // every rule of the last stage, rather than what came of it

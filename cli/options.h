@@ -22,7 +22,7 @@ Error bad(const std::string& message);
 // its own, else python3.
 std::string python_program();
 
-// Holds the problems that a subcommand works on. Of a model: problem i is its convolution i.
+// Holds the problems that a subcommand works on. With a model, problem i is its convolution i.
 struct Asked {
   std::vector<ConvProblem> problems;
   std::optional<Model> model;

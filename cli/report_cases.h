@@ -35,8 +35,9 @@ struct CasePlace {
 using MeasureCase = std::function<CaseResult(const ConvProblem&, const CasePlace&, ProgressLine&)>;
 
 // Measures case after case, prints each as it is done and writes the files of data anew, at last where a
-// model's time goes, and all files. A case that fails becomes a row that says why; the others go on. Of a
-// model, what nothing runs here is skipped with a word. Returns the exit code: that of the first failure.
+// model's time goes, and all files. A case that fails becomes a row that says why; the others go on. A
+// model's convolution that nothing here runs is skipped with a word. Returns the exit code: that of the
+// first failure.
 int report_cases(const Asked& asked, const DeviceInfo& device, const ReportOptions& options,
                  const MeasureCase& measure);
 

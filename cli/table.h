@@ -10,7 +10,7 @@
 
 namespace convtune::cli {
 
-// How a stream wants its text.
+// Describes how text is laid out for the stream that it is written to.
 struct Style {
   bool terminal = false;  // a person is watching: lines may be redrawn
   bool color = false;     // a terminal, and neither NO_COLOR nor TERM=dumb; or as --color says

@@ -59,10 +59,10 @@ class Database {
   std::vector<Record> list() const;  // sorted by device, then problem text
   // Throws Error{io} with the folder and the reason; what was there before is still there then.
   void store(const Record&) const;
-  // As above, where there is none of that problem and device yet; whether it did.
+  // Stores the record where there is none of its problem and device yet, and returns whether it did.
   bool store_if_missing(const Record&) const;
-  // Deletes every record and what searches have tried, and returns how many records that were. What cannot be
-  // deleted holds nothing else up: Error{io} comes at the end.
+  // Deletes every record and what searches have tried, and returns how many records that were. A file that
+  // cannot be deleted holds nothing else up: Error{io} comes at the end.
   std::int64_t erase_all() const;
   bool erase(const ConvProblem& problem, const std::string& device) const;
 

@@ -23,9 +23,10 @@ struct KernelMetrics {
 // Every form that Nsight Compute's numbers are found in: JSON, {"kernel": {"metric": number or {"value":,
 // "unit":}}}, with a kernel as a list of launches, or a list of objects that name their kernel, alone or
 // under "kernels"; what `ncu --csv` prints, of the raw page or of the details page; and the details page as
-// text. Lines of the program may stand around those. Of several launches of a kernel the one of median time
-// counts. Throws Error{invalid_argument} that names the kernel and the metric, or the place where the text
-// stops to be what it began as; and, with the line for ncu, where no metric is one that analyze() reads.
+// text. The program's own output may stand around those. Where a kernel was launched several times, the
+// launch of median time counts. Throws Error{invalid_argument} that names the kernel and the metric, or the
+// place where the text stops to be what it began as; and, with the line for ncu, where no metric is one that
+// analyze() reads.
 std::vector<KernelMetrics> parse_metrics(std::string_view text);
 std::vector<KernelMetrics> load_metrics(const std::string& path);  // Error{io} too; messages name the file
 

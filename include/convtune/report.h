@@ -20,8 +20,8 @@
 
 namespace convtune {
 
-// One case of a report. `failure`: why there are no measurements. Of a model: how often the case runs in one
-// pass, and the names of its layers.
+// One case of a report. `failure`: why there are no measurements. A case of a model also has how often
+// it runs in one pass, and the names of its layers.
 struct ReportRow {
   Comparison comparison;
   std::optional<TuningSummary> tuning;

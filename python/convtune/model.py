@@ -97,7 +97,7 @@ class ModelProblems:
         """convtune.bench of each, about `seconds` a problem."""
 
         def measured(one: Problem) -> Report:
-            # It would be all of the model's time, and tell nothing of it.
+            # The slow reference would take nearly all of the model's time, and hide where the rest goes.
             if Convolution(one, device).plan.algorithm == "reference":
                 raise Unsupported("only the reference runs it, which is right, and slow")
             return bench(one, device, seconds)

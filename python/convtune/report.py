@@ -46,7 +46,7 @@ class Provider:
 
 @dataclass(frozen=True)
 class Tuning:
-    """How a search went. `from_record`: answered without measuring. Of `candidates` configs: `trials`, tried in this
+    """How a search went. `from_record`: answered without measuring. The `candidates` configs are `trials`, tried in this
     call; `resumed`: taken from an earlier search that was stopped; `pruned`: not worth trying; `wrong`: failed the
     check. `record`: the file of the record, None without one. `proven`: the contest was decided, against all of the
     vendor's ways that were tried; else the next tune holds it again. `not_recorded`: why the record could not be

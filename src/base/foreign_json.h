@@ -1,4 +1,5 @@
-// JSON of others as a tree: neither so deep nor of so many values that reading it takes the machine's memory.
+// Reads JSON that others wrote as a tree, within limits of depth and of values, so that it cannot take the
+// machine's memory.
 #pragma once
 
 #include <cstddef>

@@ -42,7 +42,7 @@ class Backend {
   // Single elements of a tensor on the device, by their offsets in elements; `element`: the bytes of one.
   virtual void fill_at(void* tensor, const std::vector<std::int64_t>& offsets,
                        const std::vector<unsigned char>& element);
-  // Their bytes, one element after the other.
+  // Returns the bytes of the elements at `offsets`, one element after the other.
   virtual std::vector<unsigned char> read_at(const void* tensor, const std::vector<std::int64_t>& offsets,
                                              std::size_t element_bytes);
 

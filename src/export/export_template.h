@@ -15,7 +15,7 @@ namespace convtune {
 
 using Words = std::map<std::string, std::string, std::less<>>;
 
-// The file with "@WORD@" replaced; other '@' stay. What a word stands for is not looked into.
+// Returns the file with each "@WORD@" replaced; other '@' stay, and so do those in a word's replacement.
 std::string fill_template(std::string_view file, const Words& words);
 
 // A layer's numbers, its shapes, and how its functions are called in a file of `layers` layers.

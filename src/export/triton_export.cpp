@@ -82,7 +82,7 @@ Words sizes_of(const ExportLayer& layer) {
       {"SIZES", sizes}, {"FITS", fits}, {"Y_AXES", fmt::format("{}", fmt::join(kOut.substr(first), ", "))}};
 }
 
-// A residue meets each of so many taps.
+// Returns the distance in taps from one that meets a residue of the position to the next that does.
 std::int64_t tap_step(std::int64_t stride, std::int64_t dilation) {
   return stride / std::gcd(stride, dilation);
 }

@@ -36,8 +36,8 @@ std::int64_t affordable_samples(const ConvProblem& problem, std::int64_t most);
 
 class Testbed {
  public:
-  // `samples`: how many elements of the result the oracle computes; 0 = all of them. Of tensors that come
-  // from memory there are several sets, in turns.
+  // `samples`: how many elements of the result the oracle computes; 0 = all of them. Tensors that are to
+  // come from memory have several sets, used in turns.
   Testbed(const ConvProblem& problem, Backend& backend, TestData data, std::uint64_t seed,
           std::int64_t samples, TimedFrom from = TimedFrom::caches);
 

@@ -14,9 +14,9 @@ namespace {
 // has them (cuda/__device/arch_traits.h, where 8.8 is 8.6) and CUDA 13.0's cuda_occupancy.h. 10.1 is what
 // CUDA 12 calls 11.0.
 //
-// Lanes, tf32: what the whitepapers' peak figures divide into (peak / multiprocessors / boost clock). Of 8.7
-// the Jetson AGX Orin's 85 TOPS of dense int8, four times its tf32. 8.8, 10.1, 10.3, 11.0 and 12.1 are taken
-// to be as 8.6, 10.0 and 12.0.
+// Lanes, tf32: what the whitepapers' peak figures divide into (peak / multiprocessors / boost clock). For 8.7
+// it is the Jetson AGX Orin's 85 TOPS of dense int8, four times its tf32. 8.8, 10.1, 10.3, 11.0 and 12.1 are
+// taken to be as 8.6, 10.0 and 12.0.
 //
 // mma.sync: 62 % on Hopper ("Benchmarking and Dissecting the Nvidia Hopper GPU Architecture via
 // Microbenchmarking", Luo et al., 2024), taken for all that came after it. Before, it is all there is.

@@ -13,9 +13,9 @@ namespace convtune {
 std::optional<Target> known_target(std::string_view name);
 
 // Returns a device of which only the capability is known: the capability's limits, and
-// the rates of a built-in target like it, divided among so many multiprocessors.
+// the rates of a built-in target like it, divided among `multiprocessors`.
 Target typical_target(ComputeCapability capability, int multiprocessors);
-// As above, for a device: where the search spaces and the model of time look up what a GPU has.
+// Returns a device's target, where the search spaces and the model of time look up what a GPU has.
 Target target_of(const DeviceInfo& device);
 
 // Returns the peak of a product's tensor cores: TFLOPS of dense tf32.

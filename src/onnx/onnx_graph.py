@@ -207,7 +207,7 @@ class Graph:
             return None
         try:
             return [int(one) for one in onnx.numpy_helper.to_array(tensor).reshape(-1)]
-        except Exception:  # as above
+        except Exception:  # data of another size than its shape, an element type of another time
             return None
 
     def is_constant(self, name):

@@ -35,7 +35,7 @@ double longest_drawn(const std::vector<SearchStep>& steps) {
 
 struct Drawn {
   double least, longest;
-  std::size_t each;  // one in so many is drawn, and each that became the best
+  std::size_t each;  // every `each`-th is drawn, and all that became the best
   bool failed;
 };
 

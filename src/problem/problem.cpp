@@ -50,7 +50,8 @@ struct Windows {
   std::int64_t touched() const {
     constexpr std::int64_t kMostTaps = 1 << 16;  // more are as good as dense
     if ((dilation == 1 && filter >= stride) || filter > kMostTaps) return spanned();
-    // A tap's elements are a stride apart. The tap so many before it has them too, but for the last outputs'.
+    // A tap's elements are a stride apart. The tap `before` places earlier has them
+    // too, but for the last outputs'.
     const std::int64_t common = std::gcd(stride, dilation), before = stride / common;
     std::int64_t all = 0;
     for (std::int64_t tap = 0; tap < filter; ++tap)

@@ -305,11 +305,11 @@ CONVTUNE_API bool convtune_torch_learn_storage(const void* one, const void* of_o
   learn_storage(handle_of(one), of_one, handle_of(other), of_other);
   return storage(handle_of(one)) == of_one;
 }
-// How many calls are ready.
+// Returns how many calls are ready.
 CONVTUNE_API std::int64_t convtune_torch_size(void) {
   return static_cast<std::int64_t>(Table::of_process().owners().size());
 }
-// How many of those that pack their weights.
+// Returns how many calls are ready that pack their weights.
 CONVTUNE_API std::int64_t convtune_torch_step_size(void) {
   return StepCalls::of_process().size();
 }

@@ -18,7 +18,7 @@ constexpr std::size_t kShownKernels = 12;  // names of a message
   throw Error(ErrorKind::invalid_argument, message);
 }
 
-// Its line tells it from others of its name.
+// Names a kernel with its line, which tells it from others of its name.
 std::string place_of(const TritonKernel& kernel) {
   return fmt::format("{}:{}", kernel.name, kernel.line);
 }

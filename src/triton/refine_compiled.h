@@ -23,7 +23,7 @@ class RefineCompiler {
   TritonCompiler* compiler();
 
   // Decides among the configs that fit a profile, where one alone compiles to what was profiled: registers,
-  // shared memory, and so many warps that were active as its blocks can be.
+  // shared memory, and a number of active warps that its blocks can reach.
   void tell_apart(const TritonKernel& kernel, const KnownMetrics& known, Original& original);
 
   using Stages =

@@ -72,11 +72,11 @@ TritonConfig named_whole(const std::vector<std::pair<std::string, std::string>>&
   return config;
 }
 
-// The configs whose launches are so many blocks.
+// The configs that launch as many blocks as the profiled grid has.
 struct GridFit {
   std::vector<TritonConfig> configs;
   std::optional<ConvProblem> problem;  // for which they are
-  bool none_fits = false;              // the launches are known, and none is of so many blocks
+  bool none_fits = false;              // the launches are known, and none has as many blocks as the grid
   bool is_whole = false;               // every launch is known; else only a factor of its blocks is, of some
   std::string why;                     // there are none, or the grid tells them apart no further
 };

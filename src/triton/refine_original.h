@@ -37,8 +37,8 @@ Original find_original(const OriginalQuestion& question);
 // For several that fit: the sentence that says so, lists them, and says how to name one.
 std::string unknown_original(const TritonKernel& kernel, const Original& original);
 
-// True where so many warps as were profiled can be active with blocks of this config: by what was profiled of
-// them, and by what the compiler made of it.
+// Returns whether the number of active warps that was profiled is possible with blocks of this config, given
+// what was profiled of them and what the compiler made of the config.
 bool can_be_active(const TritonConfig& config, const KnownMetrics& profiled, const CompiledConfig& made,
                    const Target& target);
 

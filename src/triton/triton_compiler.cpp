@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr double kPatience = 16;  // per answer: as long as so many configs one after the other
+constexpr double kPatience = 16;  // per answer: as long as 16 configs take one after the other
 
 CompiledConfig compiled_from_json(const json& object) {
   CompiledConfig made;

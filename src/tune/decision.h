@@ -24,7 +24,7 @@ struct Decision {
 Decision decide(const Election& elected, const std::vector<Contender>& vendors, std::size_t vendor_ways,
                 std::int64_t undecided, const SearchContext& with);
 
-// The vendor's ways that had no part in the contest, in so many words as a record has room for.
+// Names up to eight of the vendor's ways that had no part in the contest, and counts the others.
 std::string listed(const std::vector<std::string>& ways);
 
 }  // namespace convtune

@@ -16,11 +16,11 @@ namespace convtune {
 
 class SmallBatch {
  public:
-  // How many images stand for all of a problem's, a few for each thread; 0 where all are hardly more, and for
-  // GPUs, whose kernels are compiled for a batch.
+  // Returns how many images stand for all of a problem's, a few for each thread; 0 where all are hardly more,
+  // and for GPUs, whose kernels are compiled for a batch.
   static std::int64_t images_for(const ConvProblem& problem, const DeviceInfo& device);
 
-  // The candidates of `batches` on so many images. Trials are those of the smaller problem. `keep` and
+  // Tries the problem's candidates on `images` images. Trials are those of the smaller problem. `keep` and
   // `anew`: whether they are written, and whether earlier ones are forgotten.
   SmallBatch(const ConvProblem& problem, std::int64_t images, Backend& backend, const Ceilings& ceilings,
              bool keep, bool anew);

@@ -357,7 +357,7 @@ class Tuning {
   Testbed bed_;
   Screening screening_;
   std::vector<Way> vendor_ways_;
-  std::vector<Contender> vendors_, screened_;  // the first so many of the ways; and ours
+  std::vector<Contender> vendors_, screened_;  // the first of vendor_ways_; and ours
   Election elected_;
   const SearchContext with_{
       problem_,

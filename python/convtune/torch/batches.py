@@ -59,7 +59,7 @@ def planned_like_others(problem: Problem, device: str) -> Convolution:
     with contextlib.suppress(Unsupported):
         return Convolution(problem, device, "recorded batch")
     with contextlib.suppress(Unsupported, InvalidArgument):  # a config that this batch does not take
-        # The plan alone is kept: a workspace for so many images would stay with the convolution. That one lives until this
+        # The plan alone is kept: a workspace for that many images would stay with the convolution. That one lives until this
         # batch's own shares its kernel.
         like = PLANS.get_or_make(("stands for others", other.key, device), its_plan)
         if like.algorithm not in _LAST_RESORTS:  # which are judged by where a plan is from

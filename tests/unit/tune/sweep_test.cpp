@@ -101,7 +101,7 @@ TEST(Sweep, DrawsOneDirectionAloneInEveryDimension) {
     }
 }
 
-// How many of so many drawn problems have a Snake: in the place of the sum, and beside it.
+// Counts the problems with a Snake among `draws` drawn ones: in the place of the sum, and beside it.
 std::pair<int, int> snakes_of(std::uint64_t draws, const std::string& algorithm) {
   const DeviceInfo device = device_of(kH100);
   VerifyOptions options;
