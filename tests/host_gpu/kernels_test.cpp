@@ -144,7 +144,8 @@ class HostKernel : public testing::TestWithParam<const cuda::KernelAlgorithm*> {
     ASSERT_TRUE((is_an_older && algorithm().name().ends_with("_sm90")) ||
                 std::getenv("CONVTUNE_HOST_GPU_PART"))
         << algorithm().name() << " has no problem here";
-    GTEST_SKIP() << algorithm().name() << " is for none of these problems on " << gpu().info().name;
+    GTEST_SKIP() << algorithm().name() << " is for none of these problems on a "
+                 << to_string(gpu().info().capability);
   }
   Backend& gpu() { return cuda::backend({Device::Kind::cuda, 0}); }
   const cuda::KernelAlgorithm& algorithm() { return *GetParam(); }
