@@ -17,7 +17,7 @@ struct Detail {
 
 // The case and its roofline, one row a provider, who won by how much, and the decision.
 std::string render_comparison(const Comparison& comparison, const Style& style, const Detail& detail = {});
-// How the search went, and where its record lies.
+// Tells how the search went, and where its record lies.
 std::string render_tuning(const TuningSummary& tuning, const Style& style, const Detail& detail = {});
 // "9 wins, 1 tie, 1 loss (±2 %); geomean speed-up over the best peer 1.52x (11 cases)".
 std::string render_summary(const std::vector<ReportRow>& rows, const Style& style);

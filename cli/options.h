@@ -114,7 +114,8 @@ ConvProblem one_problem(const std::string& text);
 std::vector<ConvProblem> suite_problems(const std::string& name_or_path);
 // Returns the help text of an option that takes a suite: "stem, body, all, or of a file".
 std::string suite_help();
-// How many lines were left out by now. A command that has done the rest then still ends with kUsage.
+// Returns how many lines suite_problems() has left out by now. A command that has done the rest then still
+// ends with kUsage.
 std::int64_t lines_left_out();
 
 // "alexnet_conv1", or the problem's text if it has no name.

@@ -82,7 +82,7 @@ typedef enum convtune_activation {
   CONVTUNE_LEAKY_RELU = 7, /* alpha: the slope below 0 */
   CONVTUNE_SIGMOID = 8
 } convtune_activation;
-/* How it is written: "clip:LOW:HIGH". Null behind the last: count from 0 to find all that there are. */
+/* Returns how an activation is written, "clip:LOW:HIGH"; null behind the last: count from 0 to find all. */
 CONVTUNE_API const char* convtune_activation_usage(int32_t activation);
 typedef enum convtune_direction {
   CONVTUNE_FORWARD = 0,
@@ -129,7 +129,7 @@ CONVTUNE_API convtune_status convtune_problem_parse(const char* text, convtune_p
 CONVTUNE_API convtune_status convtune_problem_text(const convtune_problem* problem, convtune_text* text);
 /* Checks the problem, and tells the output's height and width. */
 CONVTUNE_API convtune_status convtune_output_size(const convtune_problem* problem, int64_t* p, int64_t* q);
-/* As above, with the depth. */
+/* Checks the problem, and tells the output's depth, height and width. */
 CONVTUNE_API convtune_status convtune_output_size_3d(const convtune_problem* problem, int64_t* z, int64_t* p,
                                                      int64_t* q);
 
@@ -139,7 +139,7 @@ CONVTUNE_API convtune_status convtune_problem_bytes(const convtune_problem* prob
 /* {"devices": [{"device": "cuda:0", "name": ..., "fingerprint": ..., "isa": ..., "units": ...,
  * "memory_bytes": ...}, ...]}, best first. */
 CONVTUNE_API convtune_status convtune_devices(convtune_text* json);
-/* How many CPU threads convolutions planned from now on may use. */
+/* Sets how many CPU threads convolutions planned from now on may use. */
 CONVTUNE_API convtune_status convtune_set_cpu_threads(int32_t threads);
 
 /* Threads of the program's own that convolutions run on in place of convtune's. */
@@ -193,7 +193,7 @@ CONVTUNE_API void convtune_convolution_free(convtune_convolution* convolution); 
  * "why": ..., "packed_order": ..., "can_lay_dw_last": false}; the problem's precision is what the device took
  * "auto" for. */
 CONVTUNE_API convtune_status convtune_plan_json(const convtune_convolution* convolution, convtune_text* json);
-/* As above, for people, with what the other algorithms answered. */
+/* Tells the plan in text for people, with what the other algorithms answered. */
 CONVTUNE_API convtune_status convtune_explain(const convtune_convolution* convolution, convtune_text* text);
 
 /* Weights and bias in the order that the kernel reads, in memory of the caller's: convtune_packed_bytes of it

@@ -84,7 +84,7 @@ class Convolution {
   // pack, then run: for weights that change at every call.
   void run(const Tensors& tensors, const void* w, const void* bias, Stream stream = nullptr) const;
 
-  // As above, with packed weights in memory of the caller's, where another allocator owns the device:
+  // Packs and runs with packed weights in memory of the caller's, where another allocator owns the device:
   // packed_bytes() of it, aligned to packed_alignment(). The caller keeps it until the work that
   // reads it is done. Nobody can check whose weights they are; they serve any Convolution of this process
   // with an equal problem(), plan() and device(). Throws Error{invalid_argument} as run(), and for memory
@@ -117,7 +117,7 @@ class Convolution {
 // Chooses from records and estimates; never measures. Throws Error for a bad problem or device.
 Convolution plan(const ConvProblem& problem, Device device = best_device());
 
-// As above with the choice made by the caller. Throws Error{invalid_argument} for an unknown
+// Plans with the choice made by the caller. Throws Error{invalid_argument} for an unknown
 // algorithm or config, Error{unsupported} with the algorithm's own reason. An empty config means
 // the algorithm's first guess. kOurs chooses as plan() does among convtune's own algorithms, without the
 // vendor's. kRecorded takes one of them that a record proves, kRecordedBatch one that a record of this batch

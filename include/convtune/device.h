@@ -31,9 +31,9 @@ Device best_device();
 // Throws Error{no_device} that lists what there is.
 DeviceInfo device_info(Device);
 
-// How many CPU threads a convolution may use from now on. At first as many as OMP_NUM_THREADS says, and no
-// more than the processors that the process may use by its affinity and its control groups' quota. Plans keep
-// the number they were made with.
+// Sets how many CPU threads a convolution may use from now on. Without a call there are as many as
+// OMP_NUM_THREADS says, and no more than the processors that the process may use by its affinity and its
+// control groups' quota. Plans keep the number they were made with.
 void set_cpu_threads(int threads);
 constexpr int kMostCpuThreads = 1024;
 

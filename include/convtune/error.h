@@ -1,4 +1,5 @@
-// How convtune says no: Error for failure, Support for "this algorithm steps aside, because".
+// Declares the ways in which convtune refuses: Error for failure, Support for "this algorithm steps aside,
+// because".
 #pragma once
 
 #include <stdexcept>

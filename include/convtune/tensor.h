@@ -29,8 +29,8 @@ struct DTypes {
   bool operator==(const DTypes&) const = default;
 };
 
-// How activations (input and output) lie in memory: N[D]HWC or NC[D]HW, with the depth where there is one.
-// Weights always lie as [K][C/groups][T][R][S].
+// Names how activations (input and output) lie in memory: N[D]HWC or NC[D]HW, with the depth where there is
+// one. Weights always lie as [K][C/groups][T][R][S].
 enum class Layout { nchw, nhwc };
 
 // Names the result of a convolution y = x * w: y itself, or, from y's gradient dy, that of x or of
@@ -87,7 +87,7 @@ Activation parse_activation(std::string_view);
 Rounding parse_rounding(std::string_view);
 Snake parse_snake(std::string_view);
 
-// How each activation is written, in the order of the enumeration: "none", "relu", "clip:LOW:HIGH".
+// Returns how each activation is written, in the order of the enumeration: "none", "relu", "clip:LOW:HIGH".
 std::vector<const char*> activation_usages();
 
 std::int64_t size_of(DType);  // bytes an element

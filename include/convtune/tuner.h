@@ -109,7 +109,7 @@ struct SearchStep {
   std::string failure;                   // not empty: it has no time
 };
 
-// How a search went.
+// The course of a search: what it tried, what it found, and why it ended.
 struct TuningSummary {
   bool from_record = false;     // answered without measuring
   bool interrupted = false;     // stopped by `cancel`: trials are kept, no record was written

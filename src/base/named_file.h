@@ -25,7 +25,8 @@ class NamedFileLines {
   std::size_t begin_ = 0;  // in buffer_
   bool ended_ = false;
 };
-// As above, for writing: a regular file is replaced whole; a device or a pipe is written to.
+// Writes `text` to a file that the user named: a regular file is replaced whole; a device or a pipe is
+// written to.
 void write_named_file(const std::filesystem::path& path, std::string_view text);
 
 }  // namespace convtune

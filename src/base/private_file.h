@@ -16,7 +16,7 @@ namespace convtune {
 
 // Collected for Database::take_warnings; a path is warned of once in a process.
 void warn_once(const std::filesystem::path& path, const std::string& why);
-// As above, for an error, which names its file itself, and of what follows from it.
+// Warns once of an error, which names its file itself, and of what follows from it.
 void warn_once(const std::filesystem::path& path, const Error& error, std::string_view what_follows);
 std::vector<std::string> take_warnings();
 

@@ -47,7 +47,7 @@ Words module_words(const ExportModule& module, const std::string& name);
 void check_module(const ExportModule& module, std::vector<DType> types, const std::string& name,
                   std::initializer_list<std::string_view> taken);
 
-// How refusals of a problem begin.
+// Throws Error{unsupported} for the problem, with the words that all such refusals begin with.
 [[noreturn]] void refuse_export(const ConvProblem& problem, const std::string& why);
 
 }  // namespace convtune

@@ -55,7 +55,7 @@ std::int64_t smem_per_block_anywhere();
 
 // Returns the architecture that NVRTC compiles for: "sm_89", "sm_90a".
 std::string isa_of(ComputeCapability capability);
-// As above, for nvcc's virtual architecture: "compute_90a".
+// Returns nvcc's virtual architecture of the capability: "compute_90a".
 std::string virtual_isa_of(ComputeCapability capability);
 
 }  // namespace convtune

@@ -33,7 +33,7 @@ struct Limits {
   bool all;                  // each round of a contest in figures, and the contests of the last stage
 };
 
-// How the search of one row went.
+// Shows how the search of one row went.
 Markup tuning_section(const TuningSummary& tuning, const Limits& limits, const Place& place);
 
 }  // namespace convtune::page

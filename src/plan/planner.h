@@ -16,7 +16,7 @@ Precision automatic_precision(const ConvProblem& problem, Precision of_f32);
 
 // The problem as the device will run it: validated, Precision::automatic replaced.
 ConvProblem resolve(const ConvProblem& problem, const Backend& backend);
-// As above, for a device that need not be here, where it means `of_f32` for f32 tensors.
+// Resolves a problem for a device that need not be here, where "auto" means `of_f32` for f32 tensors.
 ConvProblem resolve(const ConvProblem& problem, Precision of_f32);
 
 // The record that answers this problem on this device, if one still holds: its algorithm exists,
@@ -41,7 +41,7 @@ Plan choose_recorded(const ConvProblem& resolved, const DeviceInfo& device, bool
 Plan choose_any_batch(const ConvProblem& resolved, const DeviceInfo& device);
 // Whatever choose answers where there are no records. `ours_only`: of the algorithms that have a source.
 Plan first_guess(const ConvProblem& resolved, const DeviceInfo& device, bool ours_only = false);
-// As above, for a table of the caller's.
+// Answers as first_guess(), from a table of the caller's.
 Plan first_guess_among(const std::vector<const Algorithm*>& table, const ConvProblem& resolved,
                        const DeviceInfo& device, bool ours_only = false);
 

@@ -66,9 +66,9 @@ struct Cut {
 // a residue of s have the same taps, each s / gcd(s, e)-th of the filter, on pixels of dy that are e / gcd(s,
 // e) apart.
 std::vector<ForwardPart> forward_parts(const ConvProblem& problem, Cut cut = {});
-// As above without outputs that lie outside of dx: residues whose first positions differ are parts of their
-// own where together they have a sixteenth of positions more. A 4x4 filter with strides of 2 and padding of 1
-// takes 9 by 9 for 8 by 8. A part of one residue has none of them in any case.
+// Cuts as forward_parts(), without outputs that lie outside of dx: residues whose first positions differ
+// are parts of their own where together they have a sixteenth of positions more. A 4x4 filter with strides
+// of 2 and padding of 1 takes 9 by 9 for 8 by 8. A part of one residue has none of them in any case.
 std::vector<ForwardPart> tight_parts(const ConvProblem& problem, Cut cut = {});
 
 // Residues, for each axis, of (x + pad) modulo the stride that some tap meets, as bits; all of them for a

@@ -37,7 +37,7 @@ void check_groups(const char* name, std::int64_t channels, std::int64_t groups) 
     refuse(fmt::format("groups (g) is {}; it must divide {}, which is {}", groups, name, channels));
 }
 
-// How the windows of all outputs meet one axis of the image.
+// The windows of all outputs on one axis of the image, and the elements that they touch.
 struct Windows {
   std::int64_t size, filter, stride, dilation, pad, outputs;
 

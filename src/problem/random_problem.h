@@ -14,12 +14,13 @@ namespace convtune {
 // channels, batch 0, asymmetric padding, 1x1, NHWC, no bias, ReLU. Forward, 2-D and of f32.
 ConvProblem random_problem(std::uint64_t seed, std::uint64_t index, double max_macs = 3e5);
 
-// As above, and every second one also has some of: a depth, half precision and mixed types, backward
-// directions, a residual, eager rounding, the other activations.
+// Draws as random_problem(), and every second problem also has some of: a depth, half precision and mixed
+// types, backward directions, a residual, eager rounding, the other activations.
 ConvProblem random_problem_of_any_kind(std::uint64_t seed, std::uint64_t index, double max_macs = 3e5);
 
-// As above, with the axes, filter, stride, dilation, padding and kind of groups of `layer`: what kernels for
-// few shapes take, which hardly any draw has. Many channels, and half of the images, come in eights.
+// Draws a problem with the axes, filter, stride, dilation, padding and kind of groups of `layer`: what
+// kernels for few shapes take, which hardly any draw has. Many channels, and half of the images, come in
+// eights.
 ConvProblem random_problem_like(const ConvProblem& layer, std::uint64_t seed, std::uint64_t index,
                                 double max_macs = 3e6);
 

@@ -199,7 +199,7 @@ CONVTUNE_API bool convtune_torch_offer(std::int64_t owner, const void* x, const 
   }
 }
 
-// As above, of a call that packs its weights: `owner` is nobody, and the convolution lives until all is
+// Offers a call that packs its weights: `owner` is nobody, and the convolution lives until all is
 // cleared.
 CONVTUNE_API bool convtune_torch_offer_forward(const void* x, const void* weight, const void* bias,
                                                const void* residual, const void* y, const char* how,

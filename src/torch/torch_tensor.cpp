@@ -103,7 +103,7 @@ void* address(TensorHandle tensor) {
 
 namespace {
 
-// How far behind a tensor's beginning the address of its storage is (c10::TensorImpl::storage_); 0: unknown.
+// Bytes from a tensor's beginning to the address of its storage (c10::TensorImpl::storage_); 0: unknown.
 std::ptrdiff_t storage_place = 0;
 
 const void* word_at(TensorHandle tensor, std::ptrdiff_t place) {

@@ -13,7 +13,7 @@ namespace convtune::torch {
 // strides 0.
 using Sizes = std::array<std::int64_t, 5>;
 
-// How a tensor lies: two that are equal here differ in memory alone.
+// Sizes, strides, type and device of a tensor: two that are equal here differ in memory alone.
 struct Form {
   Sizes sizes{}, strides{};
   std::int32_t axes = 2;  // the image's, 1 to 3; -1 for a row of numbers, a tensor of one dimension
@@ -44,9 +44,11 @@ Sizes read_sizes(TensorHandle tensor);           // all 0 where it has not three
 void* address(TensorHandle tensor);
 // The object that owns a tensor's memory: null until it was learned where a tensor keeps it.
 const void* storage(TensorHandle tensor);
-// Learns that from two tensors with different storages, of which PyTorch has said what they are.
+// Learns where a tensor keeps its storage from two tensors with different storages, of which PyTorch has
+// said what they are.
 void learn_storage(TensorHandle one, const void* of_one, TensorHandle other, const void* of_other);
-// How often the tensor was written to, as PyTorch counts; throws for one that was made in inference mode.
+// Returns how often the tensor was written to, as PyTorch counts; throws for one that was made in inference
+// mode.
 std::int64_t version(TensorHandle tensor);
 bool counts_versions(TensorHandle tensor);
 

@@ -241,7 +241,7 @@ class Tuning {
                                       : std::numeric_limits<std::int64_t>::max();
   }
 
-  // How the candidates are dealt. Asked for before there is a search.
+  // Returns the rules by which candidates are dealt. They are asked for before there is a search.
   Batches::Rules rules() const {
     const double seconds = std::clamp(options_.budget_seconds, kLeastCompile, kMostCompile);
     return {seconds, searched_before() ? 0 : trials_left(),

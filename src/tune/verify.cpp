@@ -119,7 +119,7 @@ std::uint64_t processors() {
   return std::max(std::thread::hardware_concurrency(), 1u);
 }
 
-// How many things to build ahead: nothing is compiled for a CPU.
+// Returns how many kernels to build ahead: nothing is compiled for a CPU.
 std::uint64_t build_ahead(const Backend& on) {
   return on.info().device.kind == Device::Kind::cpu ? 0 : processors();
 }
