@@ -34,7 +34,7 @@ if "--tune" in sys.argv[1:]:
 # In one call: plans at the first, packs the weights at every one.
 y = convtune.conv2d(x, w, bias, stride=4, padding=2)
 
-# The same convolution in steps, for weights that stay: plan once, pack once, run often.
+# Takes steps for weights that stay: plan once, pack once, run often.
 conv = convtune.plan(x, w, bias, stride=4, padding=2)
 weights = convtune.pack(conv, w, bias)
 assert (convtune.run(conv, x, weights) == y).all()

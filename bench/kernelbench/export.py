@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 ROWS = [50, *range(54, 88)]  # level 1's convolutions
-# How the files may multiply the benchmark's fp32 tensors: as PyTorch's default lets cuDNN do, or in fp32.
+# Precisions in which the files may multiply the benchmark's fp32 tensors: as PyTorch's default lets cuDNN do, or in fp32.
 # The last: for 1x1 layers, whose operands cuDNN rounds to TF32 with ties to even.
 PRECISIONS = ("tf32", "fp32", "even")
 POINTWISE = (86, 87)

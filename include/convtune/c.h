@@ -212,8 +212,8 @@ CONVTUNE_API convtune_status convtune_pack(const convtune_convolution* convoluti
 CONVTUNE_API convtune_status convtune_run(const convtune_convolution* convolution, const void* x,
                                           const void* packed, void* y, void* stream);
 
-/* As above, for every problem. What it has no use for, or what has no elements, may be null; so may `packed`
- * in backward weights. */
+/* Tensors of a run, for problems of every direction. A tensor that the problem has no use for, or that has no
+ * elements, may be null; so may `packed` in backward weights. */
 typedef struct convtune_tensors {
   size_t struct_size;
   const void* x;        /* read: forward and backward weights */

@@ -17,8 +17,8 @@ struct Witness {
   double processors = 0;  // that the threads kept busy: their processor time over its time; 0: nobody knows
 };
 
-// How many threads ran or waited for a processor on the whole machine, a mean over the last minute, with
-// those that are measured; and its processors. 0 of them: not a CPU, or nobody looked.
+// Load of the whole machine. `average`: threads that ran or waited for a processor, those that are measured
+// among them, a mean over the last minute. `processors`: the machine's; 0: not a CPU, or nobody looked.
 struct Load {
   double average = 0;
   int processors = 0;

@@ -43,8 +43,9 @@ struct ExportModule {
 
 struct ReadModuleOptions {
   std::string class_name = "Model";
-  // Its forward calls kernels, which are not followed: its layers are taken as what it computes, in the order
-  // in which it names them, unless something else of the class or of a kernel shows that it computes more.
+  // The class's forward calls kernels, which are not followed: its layers are taken as what it computes, in
+  // the order in which it names them, unless something else of the class or of a kernel shows that it
+  // computes more.
   bool of_kernels = false;
   // The problem of a class of one convolution, where the file has no get_inputs().
   std::optional<ConvProblem> problem;

@@ -30,7 +30,8 @@ struct KernelMetrics {
 std::vector<KernelMetrics> parse_metrics(std::string_view text);
 std::vector<KernelMetrics> load_metrics(const std::string& path);  // Error{io} too; messages name the file
 
-// Their text, every number as it reads back. Throws Error{invalid_argument} for what parse_metrics() refuses.
+// Returns the metrics as JSON text, every number as it reads back. Throws Error{invalid_argument} for what
+// parse_metrics() refuses.
 std::string to_json(const std::vector<KernelMetrics>& kernels);
 
 }  // namespace convtune

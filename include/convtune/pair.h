@@ -24,7 +24,7 @@ namespace convtune {
 enum class PairActivation { leaky_relu, snake };
 
 // x and y are [n][t][c], in half precision. Both convolutions have as many filters as channels, a stride of 1
-// and as much padding as keeps the positions. What an activation makes is rounded to the element type, and y
+// and as much padding as keeps the positions. An activation's result is rounded to the element type, and y
 // once, as by two convolutions with an epilogue. Channels are a multiple of 32 of up to 512, which up to 8
 // blocks share in multiples of 32 up to 256 (not 352 and 416); filters have up to 63 and 31 taps, a dilation
 // up to 256, and a tile with its halos has to fit into shared memory.

@@ -29,7 +29,7 @@ struct ProviderResult {
   std::int64_t interrupted = 0;  // of the n samples, by other work on a CPU
 };
 
-// How each way was checked before it was timed: `samples` of the `elements` of its result against the oracle.
+// The check of each way before it was timed: `samples` of the `elements` of its result against the oracle.
 // In compare(): the seconds that its tensors and the oracle took, and then building, running and checking
 // each way once.
 struct Check {

@@ -212,7 +212,7 @@ def _declare(library: ctypes.CDLL) -> None:
 library = _load()
 _declare(library)
 
-# How activations are written, in the order of the enum in c.h: {"clip": "clip:LOW:HIGH"}.
+# Spellings of the activations, in the order of the enum in c.h: {"clip": "clip:LOW:HIGH"}.
 ACTIVATION_USAGES = {
     usage.partition(":")[0]: usage
     for usage in (text.decode() for text in iter(map(library.convtune_activation_usage, count()).__next__, None))

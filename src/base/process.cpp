@@ -73,7 +73,7 @@ Child ChildProcess::start(const std::vector<std::string>& command, const std::ve
     throw Error(ErrorKind::io,
                 fmt::format("{} cannot be started: {}", convtune::quoted(command.at(0), 200), reason(error)));
   };
-  // Its input is a socket, since writing to a pipe that nobody reads would end this process.
+  // The child's input is a socket, since writing to a pipe that nobody reads would end this process.
   int pair[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) refuse(errno);
   in = Fd(pair[0]);

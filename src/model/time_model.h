@@ -1,5 +1,5 @@
-// How long a GPU takes for a kernel, from what the kernel does: a roofline of tiles. Pure functions. What is
-// counted, the rates and where each constant comes from: time_model.cpp.
+// Estimates how long a GPU takes for a kernel, from what the kernel does: a roofline of tiles. Pure
+// functions. time_model.cpp says what is counted, and where the rates and each constant come from.
 #pragma once
 
 #include <cstdint>

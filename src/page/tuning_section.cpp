@@ -1,4 +1,4 @@
-// How a search went: the contest with the vendor, the tries, the rules of the last stage.
+// Shows how a search went: the contest with the vendor, the tries, the rules of the last stage.
 #include "page/charts.h"
 #include "page/html_table.h"
 #include "page/numbers.h"

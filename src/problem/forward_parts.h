@@ -44,11 +44,11 @@ struct ForwardPart {
   Gathering weights, bias;
 
   std::int64_t residues() const { return depth.residues * height.residues * width.residues; }
-  // Tells whether its output is dx as it lies.
+  // Tells whether the part's output is dx as it lies.
   bool is_whole() const;
 };
 
-// How a problem is cut into parts. `joined`: rows and columns of one group are one part each, some of whose
+// Choices of how a problem is cut. `joined`: rows and columns of one group are one part each, some of whose
 // residues lack the first tap, for kernels that leave it out; with `grouped` columns of several groups, too;
 // without `rows` columns alone. `late`: of those, residues have as many positions as the longest has
 // outputs, and begin each with its first (PartAxis::late()). `bare`: residues without a tap are no part, and

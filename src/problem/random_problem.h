@@ -18,9 +18,9 @@ ConvProblem random_problem(std::uint64_t seed, std::uint64_t index, double max_m
 // types, backward directions, a residual, eager rounding, the other activations.
 ConvProblem random_problem_of_any_kind(std::uint64_t seed, std::uint64_t index, double max_macs = 3e5);
 
-// Draws a problem with the axes, filter, stride, dilation, padding and kind of groups of `layer`: what
-// kernels for few shapes take, which hardly any draw has. Many channels, and half of the images, come in
-// eights.
+// Draws as random_problem_of_any_kind(), with the axes, filter, stride, dilation, padding and kind of groups
+// of `layer`: kernels for few shapes need those, and hardly any draw has them. Many channels, and half of the
+// images, come in eights.
 ConvProblem random_problem_like(const ConvProblem& layer, std::uint64_t seed, std::uint64_t index,
                                 double max_macs = 3e6);
 

@@ -21,7 +21,8 @@ struct NcuOutput {
 
 // True where a line is the head of a table of `ncu --csv`.
 bool has_table(std::string_view output);
-// Its raw page or its details page. Throws Error{invalid_argument} with the line that does not belong.
+// Reads such a table: ncu's raw page or its details page. Throws Error{invalid_argument} with the line that
+// does not belong.
 NcuOutput read_table(std::string_view output);
 
 // True where a line names a launch or a section as ncu's pages of text do.

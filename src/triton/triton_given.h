@@ -17,8 +17,8 @@ struct TritonGiven {
   std::optional<ConvProblem> problem;
   std::vector<std::pair<std::string, std::string>> values;  // RefineOptions::let
 };
-// Its tensors by the names that wrappers round a convolution have for them, its values, and
-// RefineOptions::let.
+// Returns the problem's tensors by the names that wrappers round a convolution have for them, the problem's
+// values, and RefineOptions::let.
 nlohmann::json to_json(const TritonGiven& given);
 
 // Throws Error{invalid_argument} for a name that is none of Python's, or a value that is no number, truth

@@ -251,7 +251,8 @@ class Tuning {
             }};
   }
 
-  // Its neighbours as a batch like the last one, then picking and two contests.
+  // Tells the budget how long the last stage will take: the best config's neighbours as a batch like the last
+  // one, then picking and two contests.
   void expect_last_stage() {
     const double best_us = batches_.search().best_us();
     const double measuring = too_slow_for_contest(best_us).empty() ? kLastStageRuns * best_us * 1e-6 : 0;
@@ -259,7 +260,7 @@ class Tuning {
     budget_.expect_last_stage(batch_seconds_ * batches + measuring);
   }
 
-  // Its screening time; nothing when it was pruned or is quarantined.
+  // Returns the config's screening time; nothing when it was pruned or is quarantined.
   std::optional<double> try_candidate(const Algorithm& algorithm, const Config& config, double best_us) {
     if (hopeless(algorithm, config, problem_, device_, ceilings_, best_us)) {
       ++report_.pruned;
