@@ -15,8 +15,8 @@ namespace convtune {
 struct ImplicitGemmHalfSm90 {
   ConvExtents conv;
   int cache = 0;  // for the problem: frames before x's first that are another tensor's
-  // For the problem, too. 1: outputs are what a Snake makes of them, 2: behind what they were before it.
-  int snake = 0;
+  int snake =
+      0;  // as cache: 1: outputs are what a Snake makes of them, 2: and what they were, in front of these
   int consumers = 2, row_blocks = 1, filters = 128, channels = 64, stages = 4;
   bool ping_pong = false;
   int cluster = 1, split = 1;
